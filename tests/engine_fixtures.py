@@ -131,9 +131,9 @@ class Watched:
         return [job for name, job, _ in self.events if name == what]
 
     def _watch(self, scheduler: Scheduler) -> None:
-        waits, totals, pipeline = scheduler.prefix_waits, scheduler.totals, scheduler.pipeline
+        waits, totals = scheduler.prefix_waits, scheduler.totals
         awaited, started, add, close = (
-            waits.tokens_awaited, totals.add_started, pipeline.add, scheduler._close_job
+            waits.tokens_awaited, totals.add_started, scheduler.add, scheduler._close_job
         )  # fmt: skip
 
         def tokens_awaited(job: Job, running: list[RunningRequest]) -> int:
@@ -158,7 +158,7 @@ class Watched:
 
         vars(waits)["tokens_awaited"] = tokens_awaited
         vars(totals)["add_started"] = add_started
-        vars(pipeline)["add"] = add_submission
+        vars(scheduler)["add"] = add_submission
         vars(scheduler)["_close_job"] = close_job
 
     def _note(self, what: str, job: int, count: int) -> None:

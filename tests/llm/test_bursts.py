@@ -19,7 +19,7 @@ from pteron.families.attention import call as attention
 from pteron.gpu import Copy, Recording, Replay, submit
 from pteron.llm import LanguageModel, LoopCounters, Sampler, Sampling, generate_step
 from pteron.llm import model as model_module
-from pteron.llm.engine import pipeline
+from pteron.llm.engine import turns
 from pteron.llm.sampling import RING, Drawn
 from pteron.runtime import multi_step as repeating  # where `submit` is looked up
 
@@ -123,7 +123,7 @@ def test_submissions_of_any_length(
     expected = drawn(routed, SEEDED, 40, resident=False)
     monkeypatch.setattr(model_module, "STEPS_MAX", steps)
     for in_flight in (1, 2, 3):
-        monkeypatch.setattr(pipeline, "SUBMISSIONS", in_flight)
+        monkeypatch.setattr(turns, "SUBMISSIONS", in_flight)
         assert drawn(routed, SEEDED, 40) == expected
 
 

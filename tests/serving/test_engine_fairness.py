@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 from engine_fixtures import CHUNK, SHORT, A, B, Watched, asked, one_by_one, read_all
 
-from pteron.llm.engine.pipeline import SUBMISSIONS
 from pteron.llm.engine.scheduler import Scheduler
+from pteron.llm.engine.steppers import Arrived
+from pteron.llm.engine.turns import SUBMISSIONS
 from pteron.llm.model import Pace
 from pteron.serving import Engine
 
@@ -108,14 +109,15 @@ def test_the_gpu_has_work_while_the_host_waits(
 ) -> None:
     """Except for the last steps, the engine never waits for the only submission in flight."""
     waited: list[tuple[int, bool]] = []
-    collect = Scheduler.collect_oldest
+    collect = Scheduler.collect
 
-    def noting(scheduler: Scheduler) -> None:
+    def noting(scheduler: Scheduler) -> Arrived:
         goes_on = any(request.step < request.count for request in scheduler.running)
-        waited.append((len(scheduler.pipeline) - 1, goes_on))
-        collect(scheduler)
+        if scheduler.in_flight:
+            waited.append((len(scheduler.in_flight) - 1, goes_on))
+        return collect(scheduler)
 
-    monkeypatch.setattr(Scheduler, "collect_oldest", noting)
+    monkeypatch.setattr(Scheduler, "collect", noting)
     answers = [engine.submit(asked((30 + number, *A), 20)) for number in range(count)]
     read_all(answers)
     assert len(waited) > 6

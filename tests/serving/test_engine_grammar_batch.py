@@ -161,7 +161,7 @@ def test_one_whose_mask_fails_as_others_are_gathered(
     constrained = [request for request in mixed if request.grammar][:4]
     right = [alone(tiny_llm, request) for request in constrained]
     failing, fail, mask = list[Matcher](), threading.Event(), Matcher.mask
-    can_join, step_on, stepping = steppers.BatchedStepper._can_join, Scheduler.submit_steps, list[bool]()
+    can_join, turn, stepping = steppers.BatchedStepper._can_join, Scheduler.turn, list[bool]()
 
     def raising(matcher: Matcher) -> npt.NDArray[np.uint32]:
         if failing == [matcher]:
@@ -180,13 +180,14 @@ def test_one_whose_mask_fails_as_others_are_gathered(
                 sleep(0.001)
         return can
 
-    def stepping_on(loop: Scheduler, *arguments: int) -> None:
+    def turning(loop: Scheduler) -> steppers.Arrived:
         stepping.append(True)
-        step_on(loop, *arguments)
+        arrived = turn(loop)
         stepping.clear()
+        return arrived
 
     monkeypatch.setattr(Matcher, "mask", raising)
-    monkeypatch.setattr(Scheduler, "submit_steps", stepping_on)
+    monkeypatch.setattr(Scheduler, "turn", turning)
     monkeypatch.setattr(steppers.BatchedStepper, "_can_join", joining)
     with Engine(tiny_llm) as engine:
         answers = [engine.submit(request) for request in constrained]

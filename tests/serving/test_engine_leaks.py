@@ -49,7 +49,7 @@ def engine_threads() -> int:
 def rest(engine: Engine) -> None:
     """Wait until all requests have ended, including those without a reader."""
     until = time.monotonic() + PATIENCE
-    while engine.queue.open or engine.scheduler.pipeline:
+    while engine.queue.open or engine.scheduler.in_flight:
         assert time.monotonic() < until
         time.sleep(0.001)
 

@@ -6,9 +6,9 @@ from collections.abc import Generator, Sequence
 
 from pteron.errors import InputError
 from pteron.llm.engine.answer import Job
-from pteron.llm.engine.pipeline import LoopCounters, decode_alone
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import stepper_for
+from pteron.llm.engine.turns import LoopCounters, run_alone
 from pteron.llm.grammar import Matcher
 from pteron.llm.model import LanguageModel
 from pteron.llm.request import Request
@@ -55,10 +55,9 @@ def generate_step(
     counters = counters or LoopCounters()
     job = Job(Request(tuple(ids), max(1, count), sampler.sampling))
     running = RunningRequest(job, model, user, sampler, ids, start, count, room, matcher)
-    tokens = decode_alone(running, stepper, counters)
+    tokens = run_alone(running, stepper, counters)
     try:
-        for drawn in tokens if count > 0 else ():
-            running.take((drawn,))
+        for drawn, _ in tokens if count > 0 else ():
             counters.tokens += 1
             yield drawn
     finally:

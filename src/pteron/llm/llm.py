@@ -16,9 +16,9 @@ from pteron.errors import DeviceError, InputError
 from pteron.gpu.fork import new_lock
 from pteron.llm.engine import Answer, Engine, Stream
 from pteron.llm.engine.answer import Job
-from pteron.llm.engine.pipeline import decode_alone
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import stepper_for
+from pteron.llm.engine.turns import run_alone
 from pteron.llm.load_options import LoadOptions, check_no_others
 from pteron.llm.output import Completion, Piece
 from pteron.llm.request import (
@@ -172,10 +172,10 @@ class LLM(TextModel):
             raise
         self.statistics = job.statistics
         try:
-            tokens = decode_alone(running, stepper_for(lease.model, request.resident))
+            tokens = run_alone(running, stepper_for(lease.model, request.resident))
             try:
-                for drawn in tokens:
-                    yield from running.take((drawn,))
+                for _, pieces in tokens:
+                    yield from pieces
             finally:
                 tokens.close()
         finally:

@@ -2,7 +2,7 @@
 
 `Engine` runs many requests on a thread of its own (`LLM.stream`, `LLM.generate_batch`, `pteron serve`);
 `LLM.generate`, `LLM.chat` and `generate_step` run one request on the calling thread. Both use the same
-steppers and pipeline. docs/rooms/language-models.md follows a token from `LLM.generate` to the GPU.
+steppers and turns. docs/rooms/language-models.md follows a token from `LLM.generate` to the GPU.
 """
 
 from pteron.llm.engine.answer import Answer, Stream

@@ -138,7 +138,20 @@ class RunningRequest:
         continues from tokens that are read back."""
         if self.speculation and self.speculation.until <= self.step != len(self.drawn):
             return False
-        return self.step < self.count and (self.matcher is None or bool(self.mask and self.mask.is_done))
+        return (
+            not self.chunks
+            and self.step < self.count
+            and (self.matcher is None or bool(self.mask and self.mask.is_done))
+        )
+
+    @property
+    def waits_for_mask(self) -> bool:
+        return self.is_prefilled and not self.can_step
+
+    @property
+    def has_proposal(self) -> bool:
+        """Whether the next step verifies proposed tokens."""
+        return bool(self.speculation and self.speculation.proposal)
 
     @property
     def steps_left(self) -> int:
@@ -147,14 +160,14 @@ class RunningRequest:
         return end - self.step
 
     def propose(self, others: int = 0) -> bool:
-        """Whether the next step verifies proposed tokens. `others` is the number of further requests in the
-        batch that the request would step with."""
+        """Make a proposal if that may pay; returns whether the next step verifies proposed tokens. `others`
+        is the number of further requests in the batch that the request would step with."""
         speculation = self.speculation
         if speculation is None or not self.drawn or self.step != len(self.drawn):
             return False
         if not speculation.proposal:
             speculation.propose(self.drawn, self.count - self.step - 1, others)
-        return bool(speculation.proposal)
+        return self.has_proposal
 
     def accept(self, drawn: list[Drawn]) -> list[Drawn]:
         """The draws of a verification that continue the text: those that equal the proposal, and the next."""

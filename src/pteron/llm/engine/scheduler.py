@@ -1,29 +1,24 @@
-"""The scheduler of an engine: its thread submits prompt chunks and decode steps in turns.
-
-Submissions in flight form one queue, in the order in which the GPU runs them (`Pipeline`). A round submits
-steps of every part that has nothing in flight, then waits for the oldest submission. So each decoding
-sequence steps once per cycle of the queue, with one prompt chunk in between: a long prompt delays a decode
-step by only one chunk.
+"""The scheduler of an engine: its thread starts the jobs of a queue, takes turns for all requests (`Turns`),
+hands tokens to their readers, and ends requests one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
 
-from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
+from pteron.errors import DeviceError, InputError, OutOfMemory
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import MaskWorkers
 from pteron.llm.engine.load import Totals
 from pteron.llm.engine.notify import Notifier
-from pteron.llm.engine.pipeline import SUBMISSIONS, Pipeline
-from pteron.llm.engine.queue import PrefillQueue, PrefixWaitlist, RequestQueue
+from pteron.llm.engine.queue import PrefixWaitlist, RequestQueue
 from pteron.llm.engine.running import RunningRequest
-from pteron.llm.engine.steppers import Arrived, Part, RequestFailed, StepperChoice, Submission
+from pteron.llm.engine.steppers import Arrived, RequestFailed, StepperChoice, Submission
+from pteron.llm.engine.turns import Turns
 from pteron.llm.sampling import Drawn
 from pteron.llm.sequence_pool import Lease
 from pteron.llm.text_model import TextModel
@@ -33,13 +28,15 @@ _GATHER_RETRY = 0.002  # seconds until the next try, while a stepper delays requ
 _SLEEP_MAX = 3600.0  # seconds
 
 
-class Scheduler:
+class Scheduler(Turns):
     """Runs in one thread until it is stopped. Other threads put jobs into `queue` and call `wake`."""
 
     def __init__(self, llm: TextModel, stepping: StepperChoice, running: int, queue: RequestQueue) -> None:
+        self._wakeups: SimpleQueue[bool] = SimpleQueue()  # safe in finalizers; True: a job was cancelled
+        self._masks = MaskWorkers(self.wake)
+        super().__init__(stepping.stepper, llm.model.pace, self._masks.request)
         self.queue = queue
         self.totals = Totals()
-        self.running: list[RunningRequest] = []
         self.is_stopping = False
         self.idle = Notifier()  # notified when no job is open
         # Not the LLM itself: a referenced LLM would never be collected, and its engine would never stop.
@@ -48,11 +45,7 @@ class Scheduler:
         self._speculator, self._image_prefill = llm.speculator, llm.image_prefill
         self.prefix_waits = PrefixWaitlist(self._pool)
         self.stepping = stepping
-        self.pipeline = Pipeline(self._model.pace)
         self._running_max = min(running, self._pool.sequences_max)
-        self._wakeups: SimpleQueue[bool] = SimpleQueue()  # safe in finalizers; True: a job was cancelled
-        self._masks = MaskWorkers(self.wake)
-        self._prompts = PrefillQueue()
         self._deadline = inf  # the earliest of all jobs taken from the queue
         self._pool_full_until = 0.0
 
@@ -65,35 +58,16 @@ class Scheduler:
         error: BaseException = DeviceError("the engine was closed before the answer was complete")
         try:
             while not self.is_stopping:
-                self._schedule_once()
+                self._expire()
+                self._admit()
+                self._prepare()
+                self._hand_out(self.turn())
         except BaseException as unforeseen:  # reported to all readers, which would wait for ever otherwise
             error = unforeseen
         self._masks.close()
         self.queue.refuse(f"the engine has ended: {error}")
         self._end_all(error)
-        while len(self.pipeline):
-            with suppress(PteronError):
-                self._collect()
-
-    def _schedule_once(self) -> None:
-        self._expire()
-        self._admit()
-        # A request whose mask is pending should not wait for long bursts of others.
-        has_pending_mask = any(
-            request.matcher and request.is_prefilled and not request.can_step for request in self.running
-        )
-        competing = len(self._parts()) + bool(self._prompts) + has_pending_mask
-        depth = SUBMISSIONS if competing == 1 else 1
-        while self._prompts and self._chunks_in_flight() < depth:
-            self._prefill_chunk()
-        # Split the steps, so that all parts together take as long as one part alone would.
-        most = max(1, self._model.pace.steps // max(1, competing))
-        for _ in range(depth):
-            self.submit_steps(depth, most)
-        if len(self.pipeline):
-            self.collect_oldest()
-        elif has_pending_mask or not self.running:
-            self._sleep()
+        self.drain()
 
     # Admission ---------------------------------------------------------------------------------
 
@@ -121,7 +95,7 @@ class Scheduler:
 
     def _sleep(self) -> None:
         """Sleep until a wake-up, a deadline, or the next attempt to get a sequence."""
-        self.pipeline.idle()
+        self._arrived = None  # the time until the next arrival does not measure the GPU's speed
         until = min(self._deadline, self.queue.deadline)
         has_place = len(self.running) + len(self.prefix_waits) < self._running_max
         if len(self.prefix_waits) or (len(self.queue) and has_place):
@@ -179,6 +153,7 @@ class Scheduler:
         try:
             if self.running:
                 self.stepping.prepare_batch([*(request.model for request in self.running), lease.model])
+                self.stepper = self.stepping.stepper
             request = RunningRequest.begin(
                 job, lease, self._tokenizer, self._eos_ids, self._speculator, self._image_prefill
             )
@@ -187,52 +162,40 @@ class Scheduler:
             raise
         job.started = monotonic()
         job.statistics.queue_seconds = job.started - job.submitted
-        self.running.append(request)
-        self._prompts.add(request)
+        self.begin(request)
         self.totals.add_started(job.statistics)
 
     # Submission --------------------------------------------------------------------------------
 
-    def _parts(self) -> list[Part]:
-        parts: list[Part] | None = None
-        while parts is None:  # without the request that failed, if one did
-            with self._isolated():
-                prefilled = [request for request in self.running if request.is_prefilled]
-                parts = self.stepping.stepper.parts(prefilled)
-        return parts
-
-    def _chunks_in_flight(self) -> int:
-        return sum(not submission.steps for submission in self.pipeline.in_flight)
-
-    def _prefill_chunk(self) -> None:
-        request = self._prompts.take()
-        if self._submit(partial(self._prefill, request), request) and not request.is_prefilled:
-            self._prompts.put_back(request)
-
-    def _prefill(self, request: RunningRequest) -> Submission:
-        if request.matcher and not request.mask:
-            request.mask = self._masks.request(request.matcher)
-        return self.stepping.stepper.prefill(request)
-
-    def submit_steps(self, depth: int, most: int) -> None:
-        """Submit up to `most` steps of every part with fewer than `depth` submissions in flight."""
-        for part in self._parts():
-            if min(request.in_flight for request in part) < depth:
-                self._submit(partial(self.stepping.stepper.step, part, most), *part)
-
     def _submit(self, submit: Callable[[], Submission], *requests: RunningRequest) -> bool:
         with self._isolated(*requests):
-            self.pipeline.add(submit())
-            return True
+            return super()._submit(submit)
         return False
+
+    def _prepare(self) -> None:
+        with self._isolated():
+            self.stepper.prepare(self.running)
 
     # Results -----------------------------------------------------------------------------------
 
-    def collect_oldest(self) -> None:
-        """Wait for the oldest submission, and hand its tokens to their readers."""
-        arrived: Arrived = []
-        with self._isolated(*self.pipeline.in_flight[0].requests):
-            arrived = self._collect()
+    def collect(self) -> Arrived:
+        """Wait for the oldest submission, or sleep if there is nothing to do."""
+        if not self.in_flight:
+            if self.is_waiting or not self.running:
+                self._sleep()
+            return []
+        requests = self.in_flight[0].requests
+        with self._isolated(*requests):
+            try:
+                return super().collect()
+            finally:
+                for request in requests:
+                    if request.reason and not request.in_flight:
+                        request.close()
+        return []
+
+    def _hand_out(self, arrived: Arrived) -> None:
+        """Hand tokens to their readers, and end the requests whose text is complete."""
         for request, drawn in arrived:
             if not request.reason:
                 with self._isolated(request):
@@ -240,24 +203,13 @@ class Scheduler:
                 if request.reason:
                     self._end(request, request.reason)
 
-    def _collect(self) -> Arrived:
-        submission = self.pipeline.in_flight[0]
-        try:
-            return self.pipeline.collect()
-        finally:
-            for request in submission.requests:
-                if request.reason and not request.in_flight:
-                    request.close()
-
     def _deliver(self, request: RunningRequest, drawn: list[Drawn]) -> None:
         before = len(request.drawn)
         pieces = request.take(drawn)
         self.totals.add_tokens(len(request.drawn) - before)
         if pieces:
             request.job.add(pieces)
-        if request.matcher and not request.reason:
-            request.mask = self._masks.request(request.matcher)
-            self.stepping.stepper.prefill_ahead(request)
+        self.begin_mask(request)
 
     # End ---------------------------------------------------------------------------------------
 

@@ -79,8 +79,9 @@ class Stepper(ABC):
 
     - `prefill` submits the next of a request's `chunks` and removes it. The last chunk also draws the first
       token, and `step` becomes 1, unless a grammar's mask is needed first.
-    - `parts` groups the given requests that can step now: a part is one submission. Requests may join and
-      leave from one call to the next, also while submissions for them are in flight.
+    - `prepare` is called once before the `parts` of a turn, which change nothing.
+    - `parts` groups those of the given requests that can step now: a part is one submission. Requests may
+      join and leave from one call to the next, also while submissions for them are in flight.
     - `step` submits up to `most` steps of a part, at least one, and adds them to each request's `step`.
     - `prefill_ahead` submits the model's work on the last token while the next mask is being computed.
 
@@ -90,6 +91,9 @@ class Stepper(ABC):
 
     @abstractmethod
     def prefill(self, request: RunningRequest) -> Submission: ...
+
+    def prepare(self, requests: Sequence[RunningRequest]) -> None:  # noqa: B027  # most have nothing to do
+        pass
 
     @abstractmethod
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]: ...
@@ -297,10 +301,17 @@ class BatchedStepper(Stepper):
         self._batched.move_into_slot(request.model)
         return self.single.prefill(request)
 
+    def prepare(self, requests: Sequence[RunningRequest]) -> None:
+        """Make the proposals of requests that would otherwise step together."""
+        self._are_several = sum(map(self._has_masks, requests)) > 1
+        joining = self._joining([request for request in requests if request.can_step])
+        for request in joining:
+            with failing_alone(request):
+                request.propose(len(joining) - 1)
+
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         ready = [request for request in requests if request.can_step]
-        joining = [request for request in ready if not request.matcher and self._can_join(request)]
-        free = tuple(request for request in joining if not _proposes(request, len(joining) - 1))
+        free = tuple(request for request in self._joining(ready) if not request.has_proposal)
         masked, is_complete = self._gather(requests)
         delayed = () if is_complete else masked
         parts = [part for part in (free, masked) if len(part) > 1 and part is not delayed]
@@ -311,8 +322,7 @@ class BatchedStepper(Stepper):
         """The requests with grammars that can step as one batch now, and whether the batch is complete: no
         other request is about to be ready. An incomplete batch would alternate with a second one, and the
         weights would be read twice."""
-        joining = [request for request in requests if request.matcher and self._can_join(request)]
-        self._are_several = len(joining) > 1
+        joining = [request for request in requests if self._has_masks(request)]
         stepping = [request for request in joining if not request.is_kept]
         ready = tuple(request for request in stepping if request.can_step)
         since = monotonic() - GATHER_SECONDS
@@ -350,6 +360,14 @@ class BatchedStepper(Stepper):
         request.is_in_batch = False
         return submission
 
+    def _joining(self, ready: Sequence[RunningRequest]) -> list[RunningRequest]:
+        """Those without grammars that are in slots."""
+        return [request for request in ready if not request.matcher and self._can_join(request)]
+
+    def _has_masks(self, request: RunningRequest) -> bool:
+        """Whether a request steps with others that have grammars."""
+        return request.matcher is not None and request.is_prefilled and self._can_join(request)
+
     def _can_join(self, request: RunningRequest) -> bool:
         """Whether a request steps in a batch as soon as it can step."""
         return self._batched.slot_of(request.model) is not None
@@ -366,11 +384,6 @@ class BatchedStepper(Stepper):
             mask = request.mask.get() if request.mask else None
             row = BatchRow(slot, request.model.position, token, sampler, request.step, mask)
             return replace(row, joining=self._batched.join(row))
-
-
-def _proposes(request: RunningRequest, others: int) -> bool:
-    with failing_alone(request):
-        return request.propose(others)
 
 
 class StepperChoice:

@@ -26,6 +26,7 @@ from pteron.llm.sampling.sampler import SamplerSessions
 from pteron.ops.terms import dim_id
 from pteron.plan import Plan, TensorPort
 from pteron.runtime import Program
+from pteron.runtime.multi_step import repeat
 from pteron.runtime.outputs import Outputs
 from pteron.runtime.session import OutputCommands
 
@@ -187,7 +188,8 @@ class LanguageModel(CachedSequence):
             return [draw(last_row(outputs), inputs[0], growing)]
 
         given = (token, np.array([self.position], np.int64))
-        submission, count = self.delegate.repeat(given, {1: 1}, most, sample, then, self.timer)
+        session, states = self.delegate.session, self.delegate.states
+        submission, count = repeat(session, given, states, {1: 1}, most, sample, then, self.timer)
         self.position += count
         return submission, count
 

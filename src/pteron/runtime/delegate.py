@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from pteron.gpu import Command, PassTimer, Replay, States
+from pteron.gpu import PassTimer, Replay, States
 from pteron.plan import Plan
-from pteron.runtime.multi_step import StepCommands, repeat
 from pteron.runtime.outputs import Output, Wanted
 from pteron.runtime.prerecord import PrerecordedCalls
 from pteron.runtime.session import OutputCheck, OutputCommands, Session
@@ -48,18 +47,6 @@ class Delegate:
     ) -> int:
         """Run the graph and further commands without waiting (`Session.submit`), for loops."""
         return self.session.submit(inputs, self.states, then, timer, states_only=states_only)
-
-    def repeat(
-        self,
-        inputs: Sequence[Input],
-        growth: Mapping[int, int],
-        most: int,
-        commands_after: StepCommands,
-        then: Sequence[Command],
-        timer: PassTimer | None = None,
-    ) -> tuple[int, int]:
-        """Run the graph several times in one submission (`multi_step.repeat`)."""
-        return repeat(self.session, inputs, self.states, growth, most, commands_after, then, timer)
 
     def recorded(self, inputs: Sequence[Input]) -> tuple[Plan, Replay]:
         """The plan for these inputs and its replay over this sequence's states, for tools."""

@@ -126,11 +126,9 @@ class SingleStepper(Stepper):
     def parts(self, requests: Sequence[RunningRequest]) -> list[Part]:
         return [(request,) for request in requests if request.can_step]
 
-    def step(self, part: Part, most: int) -> Submission:
-        return self.decode(part[0], most)
-
-    def decode(self, request: RunningRequest, most: int, token: View | None = None) -> Submission:
-        """Submit steps from the last drawn token on, or from the one at `token`."""
+    def step(self, part: Part, most: int, token: View | None = None) -> Submission:
+        """Steps from the last drawn token on, or from the one at `token`."""
+        (request,) = part
         if request.propose():
             return self._verify(request)
         model, sampler, step = request.model, request.sampler, request.step
@@ -356,7 +354,7 @@ class BatchedStepper(Stepper):
         if slot is not None and request.is_in_batch:
             token = self._batched.token_of(slot)
             self._batched.leave(slot, request.sampler)
-        submission = self.single.decode(request, most, token)
+        submission = self.single.step((request,), most, token)
         request.is_in_batch = False
         return submission
 

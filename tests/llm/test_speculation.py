@@ -32,7 +32,6 @@ from pteron.llm.speculation import (
     LOSS_STEPS,
     LOSS_STEPS_MAX,
     MISS_STEPS,
-    WATCHING,
     Lookup,
     Proposer,
     Speculation,
@@ -426,12 +425,12 @@ def test_lookup_is_verified_once_it_would_have_been_right(monkeypatch: pytest.Mo
         speculation.proposal = [1, 2, 3]
         speculation.take(0)
     speculation.propose([*text, 77], 100, 0)
-    assert speculation.until == WATCHING  # plain steps again
+    assert speculation.is_watching  # plain steps again
     other = Speculation(speculator, Lookup(range(40)))
     for count in range(200):
         other.observe(range(100, 100 + count))
         other.propose(range(100, 100 + count), 100, 0)
-    assert other.until == WATCHING  # a text that repeats nothing is never interrupted
+    assert other.is_watching  # a text that repeats nothing is never interrupted
 
 
 # Proposals and when they pay -----------------------------------------------------------------------

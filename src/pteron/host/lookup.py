@@ -56,7 +56,7 @@ def _scalar(compute: Callable[..., Any], names: str) -> HostOperator:
     return _define(run, f"{names} out")
 
 
-def _of_widen_bf16(compute: Callable[..., Any]) -> Callable[..., Any]:
+def _of_numbers(compute: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that it rejects strings and lists, which Python adds and multiplies too."""
 
     def checked(*values: object) -> Any:
@@ -162,7 +162,7 @@ def _convert(arguments: Arguments) -> Mapping[int, object]:
 _CONVERT = _define(_convert, "self non_blocking dim_order out")
 _EXECUTORCH: dict[str, HostOperator] = {
     **{
-        f"executorch_prim::{name}.{overload}": _scalar(_of_widen_bf16(compute), names)
+        f"executorch_prim::{name}.{overload}": _scalar(_of_numbers(compute), names)
         for functions, names in ((_BINARY, "a b"), (_UNARY, "a"))
         for name, compute in functions.items()
         for overload in ("Scalar", "int")

@@ -71,7 +71,7 @@ class Ring:
     rows: int
     window: int
 
-    def is_whole(self, position: int, written: int) -> bool:
+    def has_window(self, position: int, written: int) -> bool:
         """Whether it has all that the token at a position sees, after `written` tokens."""
         return written <= self.rows or position - self.window + 1 >= written - self.rows
 
@@ -90,9 +90,9 @@ def row_layout(program: Program, method: Method, context: int) -> Mapping[int, R
     if delegate is None or not context:
         return None
     (instruction,) = record.instructions
-    is_whole = isinstance(instruction, DelegateCall) and instruction.args == (*record.inputs, *record.outputs)
+    is_sole = isinstance(instruction, DelegateCall) and instruction.args == (*record.inputs, *record.outputs)
     (graph,) = program.graphs(method.name)
-    if not is_whole or len(graph.inputs) != _INPUTS:
+    if not is_sole or len(graph.inputs) != _INPUTS:
         return None
     return of_graph(graph, delegate.executable, context)
 
@@ -114,8 +114,8 @@ def of_graph(graph: Graph, executable: Executable, context: int) -> dict[int, Ro
     positions = {source.symbol for source in executable.sources if source.input == _POSITION}
     caches = find_caches(graph)
     states = _stored_states(graph, executable)
-    is_kept = not states.keys() & {value.id for value in graph.outputs}
-    if not is_kept or any(id not in caches or any(caches[id].other_uses(positions)) for id in states):
+    is_returned = states.keys() & {value.id for value in graph.outputs}
+    if is_returned or any(id not in caches or any(caches[id].other_uses(positions)) for id in states):
         return None
     rows = {id: caches[id].tensor.shape_max[1] for id in states}
     if any(count < context and not caches[id].ring for id, count in rows.items()):

@@ -73,8 +73,8 @@ class CacheOptions:
         """A graph of the file with these caches."""
         length, stated = self.length(file), stated_context(file)
         caches = find_caches(graph)
-        are_kept = length == stated == longest_context(file) and self.cache is None
-        if are_kept and not (self.rings and any(cache.window for cache in caches.values())):
+        are_those_of_file = length == stated == longest_context(file) and self.cache is None
+        if are_those_of_file and not (self.rings and any(cache.window for cache in caches.values())):
             return graph
         changes: dict[int, _Change] = {}
         for id, cache in caches.items():

@@ -4,7 +4,7 @@ In: tokens that ran through the method. Out: which tokens need not run again, an
 be copied to another sequence, saved and restored.
 
 A method with recurrent layers cannot be rewound (`can_rewind`): its state is that after all tokens it has
-read. It serves a prompt that extends these tokens. A copy of the state before the last chunk of the last
+read. It serves a prompt that extends these tokens. A snapshot of the state before the last chunk of the last
 prompt serves prompts that extend the tokens up to there, such as the next turn of a conversation. Any other
 prompt starts at position 0, where layers take their state as zeros, and states that other nodes write are
 reset.
@@ -58,7 +58,7 @@ class CachedSequence:
         self._is_lost = False  # a call failed, and the contents of the cache are unknown
         self._recurrent = recurrent_states(program, method)
         self._must_be_reset = must_be_reset(program, method)
-        self._kept = 0  # the position of the kept state; 0: none
+        self._snapshot = 0  # the position of the copy of recurrent states; 0: none
         self._rings = rings(program, method, context)
         self._written = 0  # tokens, after which rings have the rows of the last ones
         self._layout: tuple[Mapping[int, Rows] | None] | None = None  # computed at first use
@@ -72,7 +72,7 @@ class CachedSequence:
             self._user = user = object()
             if self._is_lost:
                 self.tokens.clear()
-                self._kept = 0
+                self._snapshot = 0
                 self.method.reset()
                 self._is_lost = False
                 self._write_adapter()
@@ -80,10 +80,10 @@ class CachedSequence:
             return user
 
     def _forget_uncertain(self) -> None:
-        """Go back to the tokens that the cache is certain to hold, or to the kept state."""
+        """Go back to the tokens that the cache is certain to hold, or to the snapshot."""
         if self.position > len(self.tokens) and not self.can_rewind:
-            self._restore_kept()
-        if not self._is_whole(len(self.tokens)):
+            self._restore_snapshot()
+        if not self._can_continue(len(self.tokens)):
             self.tokens.clear()
         self.position = min(self.position, len(self.tokens))
 
@@ -92,24 +92,24 @@ class CachedSequence:
         """Whether the sequence can go back, at least by the tokens of one call: no layer is recurrent."""
         return not self._recurrent
 
-    def _is_whole(self, position: int) -> bool:
+    def _can_continue(self, position: int) -> bool:
         """Whether rings have all rows that the token at a position sees."""
-        return not position or all(ring.is_whole(position, self._written) for ring in self._rings)
+        return not position or all(ring.has_window(position, self._written) for ring in self._rings)
 
-    def keep_state(self, user: object) -> None:
-        """Keep a copy of recurrent states at the position. Rows of KV caches need none."""
+    def take_snapshot(self, user: object) -> None:
+        """Copy the recurrent states at the position. Rows of KV caches need none."""
         with self.device.lock:
             self.check_user(user)
-            is_new = len(self.tokens) == self.position != self._kept
+            is_new = len(self.tokens) == self.position != self._snapshot
             if self._recurrent and is_new and self.delegate is not None:
                 with suppress(OutOfMemory):
                     self.delegate.keep_states(self._recurrent)
-                    self._kept = self.position
+                    self._snapshot = self.position
 
-    def _restore_kept(self) -> None:
-        """Go back to the kept state, or to an empty sequence."""
-        del self.tokens[self._kept :]
-        if self._kept and self.delegate is not None:
+    def _restore_snapshot(self) -> None:
+        """Go back to the snapshot, or to an empty sequence."""
+        del self.tokens[self._snapshot :]
+        if self._snapshot and self.delegate is not None:
             self.delegate.restore_states(self._recurrent)
 
     def check_adapter(self, name: str | None) -> None:
@@ -125,7 +125,7 @@ class CachedSequence:
         self.check_adapter(name)
         with self.device.lock:
             if self.adapter != name:
-                self.position = self._kept = 0
+                self.position = self._snapshot = 0
                 self.tokens.clear()
                 self.adapter = name
                 self._write_adapter()
@@ -157,16 +157,16 @@ class CachedSequence:
             self.check_user(user)
             self.position = self._reusable(self.tokens, ids[:-1])
             if not self.can_rewind and 0 < self.position < len(self.tokens):
-                self._restore_kept()
+                self._restore_snapshot()
             return self.position
 
     def _reusable(self, tokens: Sequence[int], ids: Sequence[int]) -> int:
         """How many of `tokens`, which the cache holds, a prompt can continue from: those that it shares, or
-        none if a ring has lost rows; without rewinding all, those before the kept state, or none."""
+        none if a ring has lost rows; without rewinding all, those before the snapshot, or none."""
         shared = shared_length(tokens, ids)
         if not self.can_rewind and shared < len(tokens):
-            shared = self._kept if self._kept <= shared else 0
-        return shared if self._is_whole(shared) else 0
+            shared = self._snapshot if self._snapshot <= shared else 0
+        return shared if self._can_continue(shared) else 0
 
     def rewind(self, user: object) -> None:
         """End this user's work: move back to the end of the tokens that the cache is certain to hold. Does
@@ -180,7 +180,7 @@ class CachedSequence:
         """Make the sequence empty. The rows are not cleared: rows beyond the position are never read."""
         with self.device.lock:
             self.claim()
-            self.position = self._kept = 0
+            self.position = self._snapshot = 0
             self.tokens.clear()
 
     # The tokens in the cache --------------------------------------------------------------------
@@ -196,7 +196,7 @@ class CachedSequence:
         del self.tokens[self.position :]
         end = self.position + count
         self._written = max(self._written, end) if self.position else end
-        self._kept = self._kept if self._kept <= self.position else 0
+        self._snapshot = self._snapshot if self._snapshot <= self.position else 0
         if self._must_be_reset and not self.position:
             self.method.reset()
             self._write_adapter()

@@ -28,7 +28,7 @@ DECAY = 0.9  # of counts, at each verification
 COST, ROW_COST = 1.8, 0.2  # assumed costs of a verification and of each row, in steps, until measured
 MISS_STEPS = (4, 8, 16)  # plain steps after each miss: no proposal
 LOSS_STEPS, LOSS_STEPS_MAX = 16, 256  # plain steps after a verification that does not pay; they double
-WATCHING = 1 << 62  # a step: plain steps run until scores say that proposals would pay
+_ENDLESS = 1 << 62  # a step that no text reaches
 
 
 class Proposer(ABC):
@@ -211,7 +211,8 @@ class Speculation:
         self.speculator = speculator
         self.proposal: list[int] = []  # to be verified by the next step
         self.started = 0.0  # when the proposal was begun
-        self.until = WATCHING if proposer.is_scored else 0
+        self.is_watching = False  # plain steps run until scores say that proposals would pay
+        self.until = 0
         self._others = 0
         self._proposer = proposer
         rate = SCORED_RATE if proposer.is_scored else RATE
@@ -220,6 +221,8 @@ class Speculation:
         self._loss_steps = LOSS_STEPS
         self._is_trial = False  # a pause is over: measure the acceptance rate again
         self._is_begun = False  # a proposal was verified
+        if proposer.is_scored:
+            self._watch()
 
     def propose(self, drawn: Sequence[int], room: int, others: int) -> None:
         """Make a proposal of at most `room` tokens, or plan plain steps. `others` is the number of further
@@ -242,18 +245,20 @@ class Speculation:
             return
         if not self.proposal:
             wait = MISS_STEPS[min(self._misses, len(MISS_STEPS) - 1)]
-            self.until = WATCHING if self._proposer.is_scored else step + wait
+            self.until = step + wait
             self._misses += 1
+            if self._proposer.is_scored:
+                self._watch()
 
     def observe(self, drawn: Sequence[int]) -> None:
         """Score proposals by tokens that plain steps drew; if they pay, speculate from the next token on."""
-        if self.until != WATCHING:
+        if not self.is_watching:
             return
         found = self._proposer.score(drawn)
         for is_right in found:
             self._accepted, self._tried = DECAY * self._accepted + is_right, DECAY * self._tried + 1
         if found and found[-1] and self.best_rows(self._others) > 1:
-            self.until = 0
+            self.is_watching, self.until = False, 0
 
     def best_rows(self, others: int = 0) -> int:
         """The rows of a verification that give the most tokens per time; 1: plain steps give more."""
@@ -285,11 +290,14 @@ class Speculation:
             self.speculator.note_seconds(rows, seconds)
         self._is_begun = True
 
+    def _watch(self) -> None:
+        self.is_watching, self.until = True, _ENDLESS
+
     def _pause(self, step: int, others: int) -> None:
         """Plan plain steps, then a trial that outweighs earlier verifications. The trial is late if not even
         full acceptance would pay. No trial is needed where proposals are scored."""
         if self._proposer.is_scored:
-            self.until = WATCHING
+            self._watch()
             return
         can_pay = any(self._gain(rows, 1.0, others) > 1 for rows in ROWS)
         self.until = step + (self._loss_steps if can_pay else LOSS_STEPS_MAX)

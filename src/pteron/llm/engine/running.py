@@ -65,7 +65,7 @@ class RunningRequest:
         self.reason = ""  # why it ended
         self.matcher = matcher
         self.mask: PendingMask | None = None  # the next mask, from its request to its use
-        self.is_kept = False  # the model has read the last token, and the sampler keeps its logits
+        self.has_logits = False  # the model has read the last token, and the sampler has its logits
         self.host_logits: npt.NDArray[np.float32] | None = None  # of a HostStepper, kept for the next mask
         self.is_in_batch = False  # its last token was drawn by a batch
         self.speculation: Speculation | None = None
@@ -114,11 +114,11 @@ class RunningRequest:
         return not self.chunks
 
     def take_chunk(self) -> list[int]:
-        """The next chunk of the prompt, to be submitted. Before the last one the state is kept: a later
-        prompt may share only the beginning of the chunk."""
+        """The next chunk of the prompt, to be submitted. Before the last one a snapshot is taken: a
+        later prompt may share only the beginning of the chunk."""
         chunk = self.chunks.popleft()
         if not self.chunks:
-            self.model.keep_state(self.user)
+            self.model.take_snapshot(self.user)
         return chunk
 
     def drop_read_images(self) -> None:

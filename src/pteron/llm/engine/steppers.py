@@ -115,7 +115,7 @@ class SingleStepper(Stepper):
         if request.chunks:
             return self._submit_chunk(request, chunk)
         if request.matcher:
-            return self._prefill_and_keep(request, chunk)
+            return self._prefill_logits(request, chunk)
 
         def submit(copy: Copy) -> tuple[int, int]:
             commands, step = request.sampler.commands, request.step
@@ -141,15 +141,15 @@ class SingleStepper(Stepper):
             return sampler.replay(logits, step, token, growing)
 
         def submit(copy: Copy) -> tuple[int, int]:
-            if request.is_kept:
-                request.is_kept = False
+            if request.has_logits:
+                request.has_logits = False
                 return submit_commands(model.device, [*sampler.commands(sampler.kept, step), copy]), 1
             return model.submit_steps(token or sampler.drawn_at(step - 1), most, draw, [copy])
 
         return self._submit_draws(request, submit)
 
     def prefill_ahead(self, request: RunningRequest) -> None:
-        self._prefill_and_keep(request, request.drawn[-1:])
+        self._prefill_logits(request, request.drawn[-1:])
 
     def _verify(self, request: RunningRequest) -> Submission:
         """Submit the last token and the proposed ones as rows of one step, and a draw from each row. The
@@ -180,11 +180,11 @@ class SingleStepper(Stepper):
         note = partial(speculation.note_seconds, verifier.rows_for(count))
         return Submission((request,), 1, read, readback.is_ready, speculation.started, note)
 
-    def _prefill_and_keep(self, request: RunningRequest, tokens: list[int]) -> Submission:
+    def _prefill_logits(self, request: RunningRequest, tokens: list[int]) -> Submission:
         """Submit tokens and keep a copy of their logits, so that other submissions may precede the draw."""
         keep = request.sampler.keep
         submission = self._submit_chunk(request, tokens, lambda outputs: [keep(last_row(outputs))])
-        request.is_kept = True
+        request.has_logits = True
         return submission
 
     def _submit_chunk(
@@ -321,7 +321,7 @@ class BatchedStepper(Stepper):
         other request is about to be ready. An incomplete batch would alternate with a second one, and the
         weights would be read twice."""
         joining = [request for request in requests if self._has_masks(request)]
-        stepping = [request for request in joining if not request.is_kept]
+        stepping = [request for request in joining if not request.has_logits]
         ready = tuple(request for request in stepping if request.can_step)
         since = monotonic() - GATHER_SECONDS
         late = [request.mask for request in stepping if request not in ready and request.step < request.count]

@@ -72,8 +72,10 @@ class Turns:
         passes them to `RunningRequest.take`, and then calls `begin_mask`."""
         parts = self.stepper.parts(self.running)
         is_prefilling = bool(self._prompts)
-        # A request whose mask is pending should not wait for long bursts of others.
-        competing = len(parts) + is_prefilling + self.is_waiting
+        # A request whose mask is pending should not wait for long bursts of others; there is none if each
+        # request is a part.
+        is_waiting = len(parts) < len(self.running) and self.is_waiting
+        competing = len(parts) + is_prefilling + is_waiting
         depth = SUBMISSIONS if competing == 1 else 1
         if is_prefilling:
             while self._prompts and self._chunks_in_flight() < depth:

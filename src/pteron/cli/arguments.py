@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pteron.tools.inputs import LiveSize
+    from pteron.tools.workload import Selection
 
 SEED_MAX = (1 << 31) - 1
 Type = Callable[[str], Any]
@@ -155,6 +156,14 @@ def live_size(text: str) -> LiveSize:
         raise argparse.ArgumentTypeError(f"expected SIZE or INPUT.DIM=SIZE, as in 0.1=7, not {text!r}")
     input, dim, size = match.groups()
     return LiveSize(int(size)) if input is None else LiveSize(int(size), int(input), int(dim))
+
+
+def selection(arguments: argparse.Namespace) -> Selection:
+    """What `Options.call` and `dims` were given."""
+    from pteron.tools.inputs import read_inputs
+    from pteron.tools.workload import Selection
+
+    return Selection(arguments.method, read_inputs(arguments.input), arguments.dim, arguments.seed)
 
 
 def number(least: float, most: float = float("inf"), kind: type[float] = float) -> Type:

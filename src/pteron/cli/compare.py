@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
-from pteron.cli.arguments import Options, add_examples, count
+from pteron.cli.arguments import Options, add_examples, count, selection
 from pteron.cli.named_model import find_program
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
@@ -49,19 +49,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.tools.compare import Prompt, Selection, Tolerances, compare
+    from pteron.tools.compare import Prompt, Tolerances, compare
     from pteron.tools.compare.report import ROWS, compare_lines
-    from pteron.tools.inputs import read_inputs
 
     tolerances = Tolerances.of(arguments.tolerance)
     if arguments.tokens and (arguments.input or arguments.dim):
         raise InputError("--tokens cannot be combined with --input or --dim")
     if arguments.steps and not arguments.tokens:
         raise InputError("--steps needs --tokens: decode steps follow a prompt")
-    method, inputs = arguments.method, read_inputs(arguments.input)
-    work: Selection | Prompt = Selection(method, inputs, arguments.dim, arguments.seed)
-    if arguments.tokens:
-        work = Prompt(arguments.tokens, arguments.steps, method)
+    prompt = Prompt(arguments.tokens, arguments.steps, arguments.method)
+    work = prompt if arguments.tokens else selection(arguments)
     program = find_program(arguments)
     with show_progress() as progress:
         report = compare(

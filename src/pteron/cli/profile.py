@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pteron.cli.arguments import Options, add_examples, count, positive
+from pteron.cli.arguments import Options, add_examples, count, positive, selection
 from pteron.cli.named_model import find_program
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
@@ -90,8 +90,7 @@ def command(arguments: argparse.Namespace) -> int:
 
 
 def _select_work(arguments: argparse.Namespace) -> Workload:
-    from pteron.tools.inputs import read_inputs
-    from pteron.tools.workload import Decode, Prefill, Selection
+    from pteron.tools.workload import Decode, Prefill
 
     if arguments.context is not None and not arguments.decode:
         raise InputError("--context needs --decode")
@@ -102,7 +101,7 @@ def _select_work(arguments: argparse.Namespace) -> Workload:
     selected = arguments.method or arguments.input or arguments.dim
     if arguments.decode or (Path(arguments.program).is_dir() and not selected):
         return Decode(CONTEXT if arguments.context is None else arguments.context)
-    return Selection(arguments.method, read_inputs(arguments.input), arguments.dim, arguments.seed)
+    return selection(arguments)
 
 
 def check_writable(path: str) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from pteron.cli.arguments import Options, add_examples, count, number
+from pteron.cli.arguments import Options, add_examples, count, number, selection
 from pteron.cli.named_model import find_program_file, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import print_result
@@ -58,14 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: argparse.Namespace) -> int:
     from pteron.runtime import load
     from pteron.tools.check import check_bundle, check_exported, check_lines
-    from pteron.tools.inputs import read_inputs
     from pteron.tools.run import place_of, run, run_lines, save_outputs
-    from pteron.tools.workload import Selection
 
     path, name = find_program_file(arguments), Path(given_model(arguments)).name
     if arguments.isolated is not None and _MARK not in os.environ:
         return _run_isolated(given_model(arguments), arguments.given, arguments.isolated)
-    inputs = read_inputs(arguments.input)
+    selected = selection(arguments)
     with (
         show_progress(f"loading {name}") as progress,
         load(
@@ -76,16 +74,15 @@ def command(arguments: argparse.Namespace) -> int:
             products=arguments.products,
         ) as program,
     ):
-        selection = Selection(arguments.method, inputs, arguments.dim, arguments.seed)
         check = arguments.check
         if check is None:
-            check = program.bundle is not None and not inputs
+            check = program.bundle is not None and not selected.inputs
         if isinstance(check, str):
-            cases, device = check_exported(program, check, selection), place_of(program)
+            cases, device = check_exported(program, check, selected), place_of(program)
         elif check:
             cases, device = check_bundle(program, arguments.method), place_of(program)
         else:
-            report, outputs = run(program, selection, arguments.repeat, progress)
+            report, outputs = run(program, selected, arguments.repeat, progress)
     if check:
         print_result(cases, check_lines(name, device, cases), as_json=arguments.json)
         return 1 if any(case.problem for case in cases) else 0

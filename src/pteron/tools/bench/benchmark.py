@@ -1,7 +1,7 @@
 """`bench`: workloads on devices -> samples of how long calls and tokens take.
 
-A trial runs its workload once and returns the seconds. All trials take turns in rounds, so that each sees the
-machine at several times.
+A measurement runs its workload once and returns the seconds. All measurements take turns in rounds, so that
+each sees the machine at several times.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Pace:
 
 
 # A workload to repeat: its case without samples, and a function that runs it once and returns the seconds.
-Trial: TypeAlias = tuple[Case, Callable[[], float]]
+Measurement: TypeAlias = tuple[Case, Callable[[], float]]
 
 
 def bench(
@@ -100,13 +100,13 @@ def bench(
             opened = open_program(source, data, device, digits=digits, products=products, cache=options)
             program = stack.enter_context(opened)
             context = None if isinstance(source, Program) else options.length(program.file) or None
-            trials = [
-                trial
+            measurements = [
+                measurement
                 for work in works or _default_workloads(source, program)
-                for trial in _trials(program, work, pace, stack, context)
+                for measurement in _measurements(program, work, pace, stack, context)
             ]
-            trials.append(_control(program, stack))
-            cases += _samples(trials, pace, progress)
+            measurements.append(_control(program, stack))
+            cases += _samples(measurements, pace, progress)
     return Bench(tuple(cases))
 
 
@@ -119,15 +119,15 @@ def _default_workloads(source: Source | Program, program: Program) -> list[Workl
         return [Prefill(min(DEFAULT_PROMPT, most, context)), Decode(context)]
 
 
-def _samples(trials: Sequence[Trial], pace: Pace, progress: Progress) -> list[Case]:
-    """The samples of all trials; a trial takes as many in every round as in the first."""
-    found: list[list[float]] = [[] for _ in trials]
+def _samples(measurements: Sequence[Measurement], pace: Pace, progress: Progress) -> list[Case]:
+    """The samples of all measurements; a measurement takes as many in every round as in the first."""
+    found: list[list[float]] = [[] for _ in measurements]
     for turn in range(ROUNDS):
-        for index, (case, once) in enumerate(trials):
-            progress(case.what, turn * len(trials) + index, ROUNDS * len(trials))
+        for index, (case, once) in enumerate(measurements):
+            progress(case.what, turn * len(measurements) + index, ROUNDS * len(measurements))
             count = len(found[index]) // turn if turn else 0
             found[index] += [once() for _ in range(count)] if turn else _first_round(once, pace)
-    return [replace(case, samples=tuple(each)) for (case, _), each in zip(trials, found, strict=True)]
+    return [replace(case, samples=tuple(each)) for (case, _), each in zip(measurements, found, strict=True)]
 
 
 def _first_round(once: Callable[[], float], pace: Pace) -> list[float]:
@@ -147,7 +147,7 @@ def _case(program: Program, what: str, unit: str, amount: int, inputs: tuple[str
     return Case(name, what, inputs, place_of(program), unit, amount, ROUNDS, ())
 
 
-def _control(program: Program, stack: ExitStack) -> Trial:
+def _control(program: Program, stack: ExitStack) -> Measurement:
     """Work that no program takes part in: it shows how fast the machine itself is during the benchmark."""
     device = program.device
     source, target = (device.create_buffer(_CONTROL_BYTES, "a control of benchmarks") for _ in range(2))
@@ -165,10 +165,10 @@ def _control(program: Program, stack: ExitStack) -> Trial:
     return replace(_case(program, CONTROL, "call", _CONTROL_COPIES), program=""), once
 
 
-def _trials(
+def _measurements(
     program: Program, work: Workload, pace: Pace, stack: ExitStack, context: int | None
-) -> list[Trial]:
-    """The trials of a workload; `stack` keeps their resources."""
+) -> list[Measurement]:
+    """The measurements of a workload; `stack` keeps their resources."""
     if isinstance(work, Selection):
         return _calls(stack.enter_context(prepare_workload(program, work)), pace)
     model = stack.enter_context(language_model(program, context))
@@ -177,7 +177,7 @@ def _trials(
     return [_decode(model, work, pace, stack)]
 
 
-def _calls(call: PreparedWorkload, pace: Pace) -> list[Trial]:
+def _calls(call: PreparedWorkload, pace: Pace) -> list[Measurement]:
     """Single calls until the outputs are on the host; and back-to-back calls whose outputs stay on the
     GPU."""
     method, values = call.method, call.values
@@ -191,7 +191,7 @@ def _calls(call: PreparedWorkload, pace: Pace) -> list[Trial]:
     case = _case(call.program, call.what, "call", 1, call.inputs)
     if device is None:
         case = replace(case, device="the host")
-    trials = [(case, once)]
+    measurements = [(case, once)]
     least = min(_warm_up(once, pace, device))
     if device is not None:
         count = max(1, min(_BATCH_MAX, int(_BATCH_SECONDS / least)))
@@ -204,11 +204,11 @@ def _calls(call: PreparedWorkload, pace: Pace) -> list[Trial]:
             return (time.perf_counter() - started) / count
 
         batch()
-        trials.append((replace(case, what=f"{call.what}, back to back"), batch))
-    return trials
+        measurements.append((replace(case, what=f"{call.what}, back to back"), batch))
+    return measurements
 
 
-def _prefill(model: LanguageModel, work: Prefill, pace: Pace) -> Trial:
+def _prefill(model: LanguageModel, work: Prefill, pace: Pace) -> Measurement:
     """Prefill of a new sequence, until its logits are on the host."""
     prepare_step(model, work)  # refuses what does not fit
     ids = random_tokens(model, work.tokens)
@@ -223,7 +223,7 @@ def _prefill(model: LanguageModel, work: Prefill, pace: Pace) -> Trial:
     return _case(model.program, str(work), "token", work.tokens), once
 
 
-def _decode(model: LanguageModel, work: Decode, pace: Pace, stack: ExitStack) -> Trial:
+def _decode(model: LanguageModel, work: Decode, pace: Pace, stack: ExitStack) -> Measurement:
     """The mean time of a token in a short greedy generation."""
     if work.context < 1:
         raise InputError(f"{work}: expected a context of at least one token")

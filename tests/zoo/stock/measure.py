@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 import pteron
+from pteron.export.lowering import cache_patterns
 from pteron.format.records import KernelCall
 from zoo.measure import first_line, largest_error, randomize, tensors
 from zoo.result import Result, StockResult
@@ -76,6 +77,7 @@ def export(recipe: Recipe, module: nn.Module, inputs: Call) -> bytes:
     """The program as ExecuTorch's documentation makes it."""
     with torch.no_grad():
         exported = torch.export.export(copy.deepcopy(module), inputs, dynamic_shapes=recipe.shapes)
+    cache_patterns()
     partitioner = _PARTITIONERS[recipe.partitioner](dict(recipe.options))
     lowered = to_edge_transform_and_lower(exported, partitioner=[partitioner])
     return bytes(lowered.to_executorch().buffer)

@@ -30,7 +30,7 @@ from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
 from pteron.families.attention import uniform as attention
 from pteron.families.quantized import uniform
-from pteron.families.quantized.linear_q4 import words_of
+from pteron.families.quantized.formats import words_of
 from pteron.graph import Constant, Tensor
 from pteron.ops import AnyInt, Operand, OperandSlice, Target
 from pteron.ops.dispatch import elements

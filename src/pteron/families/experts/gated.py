@@ -9,7 +9,8 @@ from typing import Any
 from pteron.families.experts.products import choice_of, product_shape
 from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.epilogue import Epilogue
-from pteron.families.quantized.linear_q4 import product, words_of
+from pteron.families.quantized.formats import words_of
+from pteron.families.quantized.linear_q4 import product
 from pteron.families.quantized.packing import Choice, PackedWeights
 from pteron.ops import OPERATORS, AnyInt, Call, Dispatch, LiveShape, Operand, Target, op, require
 from pteron.ops.operand import joined

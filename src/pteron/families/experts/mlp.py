@@ -19,7 +19,8 @@ from pteron.families.linear.operators import linear
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue
-from pteron.families.quantized.linear_q4 import product, words_of
+from pteron.families.quantized.formats import words_of
+from pteron.families.quantized.linear_q4 import product
 from pteron.families.quantized.packing import Choice, PackedWeights
 from pteron.families.quantized.products import add_residual, sum_shape
 from pteron.graph import Tensor

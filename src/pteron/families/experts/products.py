@@ -15,8 +15,8 @@ from dataclasses import replace
 from pteron.dtypes import DType
 from pteron.families.linear.product import Product
 from pteron.families.quantized.epilogue import Epilogue
-from pteron.families.quantized.grouped_q8 import bytes_of
-from pteron.families.quantized.linear_q4 import product, product_padded, product_per_channel, words_of
+from pteron.families.quantized.formats import bytes_of, words_of
+from pteron.families.quantized.linear_q4 import product, product_padded, product_per_channel
 from pteron.families.quantized.packing import Choice, byte_rows
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Target, op, require
 

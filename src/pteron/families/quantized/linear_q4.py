@@ -14,15 +14,13 @@ from pteron.dtypes import DType
 from pteron.families.linear.product import ROWS_FEW
 from pteron.families.quantized import digits, tiled_q4, uniform
 from pteron.families.quantized.epilogue import Epilogue
+from pteron.families.quantized.formats import check_bias, linear_shape, padded_depth, sums_of, words_of
 from pteron.families.quantized.packing import (
     Choice,
     PackedWeights,
     byte_rows,
     nibble_rows,
-    padded_words,
     scales_by_row,
-    sums_by_row,
-    words_per_group,
 )
 from pteron.families.quantized.tiled_q4 import Int8
 from pteron.ops import (
@@ -42,42 +40,6 @@ from pteron.ops.row_layout import row_groups, shared_rows, split
 from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
-
-
-def linear_shape(x: Operand, weights: Operand) -> LiveShape:
-    fits = x.rank >= 1 and weights.rank == 2
-    require(fits, "a 4-bit product takes x [..., k] and weights [n, k / 2]", x, weights)
-    (columns, row_bytes), depth = weights.shape, x.shape[-1]
-    require(depth > 0, "a product needs something to add up", x, weights)
-    fits = depth % 4 == 0 and row_bytes % 4 == 0 and 0 <= row_bytes * 2 - depth < 8
-    require(fits, "rows of 4-bit weights must cover x's columns, in whole words", x, weights)
-    return (*x.shape[:-1], columns)
-
-
-def words_of(weights: Operand, scales: Operand, group_size: AnyInt, depth: AnyInt) -> PackedWeights:
-    """4-bit weights in groups, for x with `depth` columns."""
-    require(weights.dtype.itemsize == 1, "4-bit weights must be two to a byte", weights)
-    columns, depth, group = int(weights.shape[0]), int(depth), words_per_group(group_size)
-    fits = scales.rank == 2 and scales.shape[0] * 8 * group >= depth and scales.shape[1] >= columns
-    require(fits, f"scales must be [k / {8 * group}, n]", scales, weights)
-    by_row = scales_by_row(scales, columns, -(-depth // (8 * group)))
-    rows, pitch = padded_words(weights)
-    return PackedWeights(rows, by_row, columns, depth, pitch, group)
-
-
-def check_bias(bias: Operand, weights: Operand) -> None:
-    fits = bias.rank == 1 and bias.numel >= weights.shape[0]
-    require(fits, "bias must be [n], one value per row of weights", bias, weights)
-
-
-def sums_of(weight_sums: Operand, weights: Operand, group_size: AnyInt, depth: AnyInt) -> Weight | None:
-    """The sums of groups of weights [column][group], or None if some are missing."""
-    columns, group = weights.shape[0], words_per_group(group_size)
-    groups = -(-depth // (8 * group))
-    is_full = weight_sums.rank == 2 and weight_sums.shape[0] >= groups and weight_sums.shape[1] >= columns
-    if weight_sums.dtype is not DType.I32 or not is_full:
-        return None
-    return sums_by_row(weight_sums, columns, groups)
 
 
 def product(
@@ -210,11 +172,6 @@ def product_per_channel(
     each = columns // choice.matrices if choice else columns
     factors = PackedWeights(packed, by_row, each, padded_depth(x), words, group, bits, choice)
     yield from product_padded(x, factors, Epilogue((out,)), target)
-
-
-def padded_depth(x: Operand) -> int:
-    """Columns of x in whole vec4s."""
-    return int(-(-x.shape[-1] // 4)) * 4
 
 
 def product_padded(

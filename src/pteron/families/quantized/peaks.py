@@ -12,7 +12,8 @@ import numpy as np
 from pteron.dtypes import DType, Storage
 from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue
-from pteron.families.quantized.products import Products, product_shape
+from pteron.families.quantized.formats import FORMATS
+from pteron.families.quantized.products import Products
 from pteron.graph import Constant, Tensor, ValueList
 from pteron.ops import OPERATORS, Call, Dispatch, Target, op
 from pteron.ops.rewrite import Flow, Replacement, rewrite
@@ -25,7 +26,7 @@ PEAK_BYTES = 16  # of a subgroup's peak in workgroup memory
 @op(
     "pteron.linear_q4_peaks",
     "x gain? eps:float weights scales bias? group_size:int bits:int minima? peaks! -> out",
-    shape=lambda x, _, eps, weights, *rest: product_shape(x, weights, rest[3]),
+    shape=lambda x, _, eps, weights, *rest: FORMATS[rest[3]].shape(x, weights),
 )
 def linear_q4_peaks(*arguments: Any, target: Target) -> Iterator[Dispatch]:
     """`pteron.linear_q4` of one matrix. `peaks` is only written if the kernel for few rows computes a single

@@ -18,15 +18,8 @@ from pteron.families.linear.product import ROWS_FEW
 from pteron.families.norm.norm import rms_norm
 from pteron.families.quantized import digits, tiled_q4
 from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
-from pteron.families.quantized.grouped_q8 import bytes_of, bytes_shape
-from pteron.families.quantized.linear_q4 import (
-    check_bias,
-    linear_dq8ca_q4gsw,
-    linear_shape,
-    product,
-    sums_of,
-    words_of,
-)
+from pteron.families.quantized.formats import FORMATS, check_bias, linear_shape, sums_of
+from pteron.families.quantized.linear_q4 import linear_dq8ca_q4gsw, product
 from pteron.families.quantized.packing import PackedWeights
 from pteron.families.quantized.qparams import choose_rows
 from pteron.families.quantized.tiled_q4 import Int8, can_quantize_rows, quantize_rows
@@ -102,7 +95,7 @@ class Products:
         """The launches for x on this device. Only a single product without a gate can have a residual."""
         if residual is None:
             return self._dispatches(outputs, None, target, is_gated)
-        shape, (out,) = product_shape(self.x, self.weights[0], self.bits), outputs
+        shape, (out,) = FORMATS[self.bits].shape(self.x, self.weights[0]), outputs
         return add_residual(
             shape, residual, out, lambda out, added: self._dispatches((out,), added, target, False)
         )
@@ -158,10 +151,8 @@ class Products:
     @property
     def _matrices(self) -> list[PackedWeights]:
         minima: Sequence[Operand | None] = self.minima or [None] * len(self.weights)
-        parts = list(zip(self.weights, self.scales, minima, strict=True))
-        if self.bits == 8:
-            return [bytes_of(self.x, *part, self.group_size) for part in parts]
-        return [words_of(*part[:2], self.group_size, self.x.shape[-1]) for part in parts]
+        parts = zip(self.weights, self.scales, minima, strict=True)
+        return [FORMATS[self.bits].packed(self.x, *part, self.group_size) for part in parts]
 
     @property
     def _sums(self) -> Weight | None:
@@ -235,13 +226,9 @@ def _at_rank_of(addend: Operand, product: LiveShape) -> LiveShape:
     return (1,) * -extra + product[max(0, extra) :]
 
 
-def product_shape(x: Operand, weights: Operand, bits: int) -> LiveShape:
-    return linear_shape(x, weights) if bits == 4 else bytes_shape(x, weights)
-
-
 def _shapes(*inputs: Any) -> list[LiveShape]:
     x, _, _, weights, _, _, _, bits, *_, residual, gated = inputs
-    found = [product_shape(x, matrix, bits) for matrix in weights]
+    found = [FORMATS[bits].shape(x, matrix) for matrix in weights]
     if residual is not None:
         (shape,) = found
         return [sum_shape(shape, residual)]

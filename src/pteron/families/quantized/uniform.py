@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pteron.dtypes import Storage
 from pteron.families.quantized.epilogue import Epilogue
+from pteron.families.quantized.formats import FORMATS
 from pteron.families.quantized.packing import PackedWeights
 from pteron.ops import AnyInt, Dispatch, Operand, OperandSlice, Scratch, Target, Weight, parts_of
 from pteron.ops.operand import joined
@@ -24,16 +25,6 @@ TILES = {8: (2, 2), 4: (1, 4), 1: (1, 4)}
 ARRAYS = ("weights_a", "weights_b", "weights_c", "weights_d")  # of one launch
 LAUNCHES_MAX = 256  # of one product over several tiles: with more, planning costs more than it saves
 _QUAD = 16  # bytes
-
-
-class Word(NamedTuple):
-    """The content of 32-bit words."""
-
-    weights: int  # of each
-    layouts: tuple[str, ...]  # whose rows are whole words, the lowest bits first
-
-
-WORDS = {4: Word(8, ("words", "words, padded")), 8: Word(4, ("bytes by row",))}  # by bits of a weight
 
 
 class UniformProduct(NamedTuple):
@@ -100,7 +91,7 @@ def _suits(target: Target, x: Operand, packed: PackedWeights) -> bool:
     """Whether x is f32 in whole words, weights keep the file's order of words, and no block of columns spans
     two matrices."""
     matrices = _matrices(packed.weights)
-    layouts = WORDS[packed.bits].layouts
+    layouts = FORMATS[packed.bits].layouts
     return (
         target.has_uniform_arrays
         and x.storage is Storage.F32
@@ -156,7 +147,7 @@ def _matrices(weight: Weight) -> tuple[Weight, ...]:
 
 
 def _per_word(packed: PackedWeights) -> int:
-    return WORDS[packed.bits].weights
+    return FORMATS[packed.bits].per_word
 
 
 def _words(packed: PackedWeights) -> int:

@@ -19,7 +19,8 @@ from pteron.families.attention.rope_sdpa import checked_angles, head_norms, rota
 from pteron.families.attention.sdpa import KVCache
 from pteron.families.quantized import digits
 from pteron.families.quantized.epilogue import Epilogue, RopeEpilogue
-from pteron.families.quantized.products import Products, add_residual, product_shape, sum_shape
+from pteron.families.quantized.formats import FORMATS
+from pteron.families.quantized.products import Products, add_residual, sum_shape
 from pteron.families.rope.rotate import Norm, Rotation
 from pteron.ops import Dispatch, LiveShape, Operand, Target, numel, op, require
 
@@ -30,7 +31,7 @@ def _query_shape(x: Operand, weights: Operand, bits: int, cache: Operand) -> Liv
     """[batch, steps, heads, width], by the cache and the columns of queries."""
     require(cache.rank == 4, "caches are [batch, capacity, heads, width]", cache)
     batch, width = cache.shape[0], head_width(cache)
-    shape = product_shape(x, weights, bits)
+    shape = FORMATS[bits].shape(x, weights)
     rows, columns = numel(shape[:-1]), shape[-1]
     fits = batch > 0 and width > 0 and rows % batch == columns % width == 0
     require(fits, "x must have rows for each batch of the caches, and whole heads", x, weights, cache)

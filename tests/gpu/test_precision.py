@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from pteron.cli.arguments import Options
 from pteron.cli.llm_arguments import add_llm_arguments
 from pteron.errors import InputError
 from pteron.llm import LanguageModel
+from pteron.llm.load_options import LoadOptions
 from pteron.ops import Target
+from pteron.ops.target import EMULATED
 from pteron.runtime.loaded_method import DIGITS_VARIABLE, PRODUCTS_VARIABLE, Precision
 
 pytestmark = pytest.mark.kernels
@@ -44,6 +47,29 @@ def by_subgroups(device: Device, few: Target, monkeypatch: pytest.MonkeyPatch) -
     """The device, where products with few rows are made by digits."""
     monkeypatch.setattr(device, "target", few)
     return device
+
+
+def test_language_models_are_quick_where_weights_are_quantised_and_matrix_cores_are(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in (DIGITS_VARIABLE, PRODUCTS_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    exact, quick = Precision(), Precision(digits=2, products="f16")
+    given = LoadOptions(), LoadOptions(products="f32"), LoadOptions(digits=3), LoadOptions(products="f16")
+    chosen = [quick, exact, Precision(3, "f16"), quick]
+    cores = replace(Target(), matrices=(EMULATED,))
+    for model, target, expected in (
+        (MODEL, cores, chosen),
+        (MODEL, Target(), [exact, exact, exact, Precision(3, "f16")]),
+        (MODEL.with_stem("tiny_llama_fp32"), cores, [exact, exact, exact, Precision(3, "f16")]),
+    ):
+        monkeypatch.setattr(device, "target", target)
+        with pteron.load(model, device=device) as program:
+            assert [options.precision(program) for options in given] == expected
+    monkeypatch.setenv(PRODUCTS_VARIABLE, "f32")
+    with pteron.load(MODEL, device=device) as program:
+        monkeypatch.setattr(device, "target", cores)
+        assert LoadOptions().precision(program) == exact
 
 
 @pytest.mark.long

@@ -146,6 +146,19 @@ def test_without_the_package_nothing_changes(monkeypatch: pytest.MonkeyPatch) ->
         choose.choose(webgpu="dawn")
 
 
+def test_gpus_that_may_have_matrix_cores_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(choose.LIBRARY_VARIABLE, raising=False)
+    monkeypatch.setattr(metadata, "distributions", lambda *, name: [])
+    assert pip_install("matrix") in choose.matrix_hint(GPU)
+    others = CPU, replace(GPU, kind="IntegratedGPU"), replace(GPU, backend="Metal")
+    assert not any(map(choose.matrix_hint, others))
+    monkeypatch.setenv(choose.LIBRARY_VARIABLE, "wgpu")  # chosen
+    assert not choose.matrix_hint(GPU)
+    monkeypatch.undo()
+    pytest.importorskip("wgpudawn")
+    assert not choose.matrix_hint(GPU)
+
+
 def test_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda _: "0.99")
     assert choose.with_matrices(GPU)[0].library is WGPU

@@ -104,7 +104,8 @@ class Options:
         digits += "2: faster, 14 bits instead of 22; GPUs only (default: $PTERON_DIGITS, or 3)"
         self.parser.add_argument("--digits", choices=(2, 3), type=int, help=digits)
         products = "how matrix cores multiply f32 numbers; f16: faster, rounds them to 11 bits; no effect "
-        products += "where no matrix cores are used (default: $PTERON_PRODUCTS, or f32)"
+        products += "where no matrix cores are used (default: $PTERON_PRODUCTS, or f32; with matrix cores, "
+        products += "language models in 4 or 8 bits take f16 and 2 digits)"
         listed: dict[str, Any] = {"action": "append", "default": []} if several else {}
         products += "; several are compared (repeatable)" if several else ""
         self.parser.add_argument("--products", choices=("f32", "f16"), help=products, **listed)

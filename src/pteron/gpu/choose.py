@@ -68,6 +68,16 @@ def software_sentence(adapter: AdapterInfo) -> str:
     )
 
 
+def matrix_hint(adapter: AdapterInfo) -> str:
+    """What to install for the matrix cores that a GPU may have; "" where that cannot help."""
+    is_likely = adapter.kind == "DiscreteGPU" and adapter.backend == "Vulkan"
+    is_automatic = (os.environ.get(LIBRARY_VARIABLE) or LIBRARIES[0]) == LIBRARIES[0]
+    if not (is_likely and is_automatic) or any(metadata.distributions(name="wgpudawn")):
+        return ""
+    faster = "its matrix cores, if it has any, read prompts several times as fast"
+    return f"{adapter.name}: {faster} with `{pip_install('matrix')}`"
+
+
 def dawn() -> Library:
     """Dawn; a DeviceError if its package is not installed, or is another version."""
     try:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from pteron.errors import DeviceError
 from pteron.gpu.adapters import AdapterInfo
 from pteron.gpu.buffers import Buffer, Buffers
-from pteron.gpu.choose import choose, is_only_software, software_sentence
+from pteron.gpu.choose import choose, is_only_software, matrix_hint, software_sentence
 from pteron.gpu.fork import check_not_forked, new_lock
 from pteron.gpu.submit import checked, submit
 from pteron.gpu.worker_pool import run_in_parallel
@@ -76,8 +76,8 @@ class Device(Buffers):
         if isinstance(device, Device):
             return device
         adapter = choose(device, webgpu)
-        if is_only_software(adapter):
-            _log.info(software_sentence(adapter))
+        if note := software_sentence(adapter) if is_only_software(adapter) else matrix_hint(adapter):
+            _log.info(note)
         return cls._of(adapter)
 
     @classmethod

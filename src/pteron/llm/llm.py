@@ -46,8 +46,9 @@ class LLM(TextModel):
     first use. `model` is another name of this argument.
 
     `tokenizer` is a file, a folder or a Tokenizer; the default is the tokenizer in the program's folder.
-    `device` is the GPU, by part of its name. `digits=2` decodes models with 4-bit weights a little faster and
-    less exactly (see `pteron.load`).
+    `device` is the GPU, by part of its name. On GPUs whose matrix cores are used, models with weights of 4 or
+    8 bits compute with `products="f16"` and `digits=2`, as other runtimes do; `products="f32"` is as exact as
+    f32 (see `pteron.load`).
     `speculate="lookup"`, or the name of a smaller model with the same tokenizer, proposes tokens, and one
     step of the model verifies them: the same text in fewer steps (docs/language-models.md).
     `adapters` are LoRA adapters by name, each a PEFT folder, a GGUF file or "owner/name" of a hub:

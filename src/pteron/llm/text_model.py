@@ -82,6 +82,7 @@ class TextModel:
         )
         with ExitStack() as on_error:
             on_error.callback(self.program.close)
+            self.program.precision = options.precision(self.program)
             given = options.tokenizer
             self.tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given or folder)
             self.model = LanguageModel(self.program, context=options.length(self.program.file))

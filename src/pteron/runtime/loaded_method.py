@@ -35,16 +35,17 @@ class Precision:
     products: str = Target().products
 
     @classmethod
-    def chosen(cls, digits: int | None = None, products: str | None = None) -> Precision:
-        """What the arguments say, or else PTERON_DIGITS and PTERON_PRODUCTS, or the defaults, which are as
-        exact as f32."""
-        default = cls()
-        splits = {str(count): count for count in DIGITS}
+    def chosen(
+        cls, digits: int | None = None, products: str | None = None, default: Precision | None = None
+    ) -> Precision:
+        """What the arguments say, or else PTERON_DIGITS and PTERON_PRODUCTS, or `default`. With other
+        products than this has, digits are as exact as f32 unless they are chosen too."""
+        default, exact = default or cls(), cls()
         kinds = {kind: kind for kind in PRODUCTS}
-        return cls(
-            _choose("digits", digits, DIGITS_VARIABLE, splits, default.digits),
-            _choose("products", products, PRODUCTS_VARIABLE, kinds, default.products),
-        )
+        kind = _choose("products", products, PRODUCTS_VARIABLE, kinds, default.products)
+        splits = {str(count): count for count in DIGITS}
+        usual = default if kind == default.products else exact
+        return cls(_choose("digits", digits, DIGITS_VARIABLE, splits, usual.digits), kind)
 
     def of(self, target: Target) -> Target:
         """The target with this precision."""

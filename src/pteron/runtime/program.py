@@ -165,9 +165,9 @@ class Program(NotCopyable):
 
     @property
     def device(self) -> Device:
-        """The device the methods run on, opened when first needed."""
+        """The device the methods run on; it opens in the background when it is first asked for."""
         if self._device is None:
-            self._device = Device.open()
+            self._device = Device.begin()
         return self._device
 
     def __getitem__(self, name: str) -> Method:

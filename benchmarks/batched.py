@@ -24,10 +24,10 @@ from figures import drawn_lengths, percentile
 import pteron
 from pteron.dtypes import DType, Storage
 from pteron.host.tensors import View
-from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
-from pteron.llm.generate import generate_step
+from pteron.llm.engine.batched_model import BatchedModel, BatchRow, BatchSubmission
+from pteron.llm.engine.generate import generate_step
 from pteron.llm.model import LanguageModel
-from pteron.llm.models import fetch
+from pteron.llm.names.models import fetch
 from pteron.llm.sampling import Sampler, Sampling
 
 STEPS = 12  # of a submission

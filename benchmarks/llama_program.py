@@ -27,8 +27,8 @@ import numpy as np
 from pteron.format.program_writer import StreamedData
 from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures import FAMILIES
-from pteron.llm.build.options import QUANTIZATIONS, Options
 from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, assemble
+from pteron.llm.network.options import QUANTIZATIONS, Options
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ import pteron
 from pteron.errors import PteronError
 from pteron.gpu import PassTimer
 from pteron.llm import LLM, Grammar
-from pteron.llm.cache_options import CacheOptions
-from pteron.llm.generate import LoopCounters, generate_step
+from pteron.llm.cache.options import CacheOptions
+from pteron.llm.engine.generate import LoopCounters, generate_step
 from pteron.llm.model import STEPS_MAX, LanguageModel
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.ops.target import PRODUCTS

@@ -97,7 +97,7 @@ def child(path: str, started: float) -> None:
     import pteron
     from pteron.format import source
     from pteron.gpu import device, memory, open_device, recording
-    from pteron.llm.generate import generate_step
+    from pteron.llm.engine.generate import generate_step
     from pteron.llm.model import LanguageModel
     from pteron.llm.sampling import Sampler, Sampling
     from pteron.plan import Compiled

@@ -23,7 +23,7 @@ import numpy as np
 import pteron
 from pteron.gpu.encode import NATIVE_VARIABLE, encoder
 from pteron.gpu.wgpu_native import LIBRARY
-from pteron.llm.generate import generate_step
+from pteron.llm.engine.generate import generate_step
 from pteron.llm.model import LanguageModel, Logits
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.passes.rewrite import REWRITES_VARIABLE

@@ -35,7 +35,7 @@ import figures
 from figures import CHAT_SPREAD, Figure, drawn_lengths, percentile
 
 from pteron.llm import LLM, Grammar, Sampling
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.serving import Busy, Engine, Request
 
 # Token ids and how many are to follow -> one event for each that does.

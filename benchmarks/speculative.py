@@ -23,9 +23,9 @@ import numpy as np
 
 from pteron.gpu import Copy
 from pteron.llm import LLM, Tokenizer
-from pteron.llm import speculation as speculation_module
+from pteron.llm.engine import speculation as speculation_module
+from pteron.llm.engine.verifier import ROWS, Verifier
 from pteron.llm.sampling import Sampling
-from pteron.llm.verifier import ROWS, Verifier
 
 ROUNDS = 3
 RATES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from pteron.llm.build.options import Options
+from pteron.llm.network.options import Options
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "llm"))
 from executorch_llama import config_of

@@ -12,8 +12,8 @@ from byte_tokenizer import ByteTokenizer
 
 from pteron import Device
 from pteron.llm import LLM, Drawn, LanguageModel, Piece
-from pteron.llm.batched_model import BatchedModel, BatchRow, BatchSubmission
 from pteron.llm.engine.answer import Job
+from pteron.llm.engine.batched_model import BatchedModel, BatchRow, BatchSubmission
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.scheduler import Scheduler
 from pteron.llm.engine.steppers import Submission

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pteron.llm import LLM
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.serving import Engine
 
 if TYPE_CHECKING:

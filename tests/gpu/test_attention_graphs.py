@@ -16,7 +16,7 @@ from pteron import Device
 from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Tensor
 from pteron.host.tensors import HostResult
-from pteron.llm.cache_layout import Rows, of_graph
+from pteron.llm.cache.layout import Rows, of_graph
 from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.passes.batched import batch

@@ -137,7 +137,7 @@ def test_without_a_home(programs: Path, tmp_path: Path) -> None:
 
 UNFINISHED = """
 from pteron.llm import LLM
-from pteron.llm.models import fetch
+from pteron.llm.names.models import fetch
 llm = LLM(fetch("stories15m"))
 stream = llm.generate("Once", max_new_tokens=50)
 print(next(stream).text)

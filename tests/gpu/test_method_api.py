@@ -16,7 +16,7 @@ from golden import assert_outputs, read_cases
 import pteron
 from pteron import DeviceError, DType, DtypeError, GpuTensor, InputError, PteronError, ShapeError
 from pteron.cli import main
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.runtime import plan_cache
 from pteron.tools.inspect import inspect
 from pteron.tools.inspect.report import ProgramReport

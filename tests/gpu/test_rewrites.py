@@ -15,7 +15,7 @@ import pteron
 from pteron.families.quantized import peaks
 from pteron.gpu import Device
 from pteron.llm import LanguageModel
-from pteron.llm.batched_model import BatchedModel, BatchRow
+from pteron.llm.engine.batched_model import BatchedModel, BatchRow
 from pteron.ops import Target
 from pteron.ops.rewrite import REWRITES
 from pteron.passes.rewrite import REWRITES_VARIABLE

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from families import write_tokenizer
 
 import pteron
-from pteron.llm.build.options import Options
 from pteron.llm.export.checkpoint import Checkpoint
+from pteron.llm.network.options import Options
 from pteron.runtime import Program
 from pteron.runtime.sequence import Sequence
 

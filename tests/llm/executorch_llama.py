@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pteron.llm.build.options import Options
 from pteron.llm.export.checkpoint import EMBEDDING, Checkpoint
+from pteron.llm.network.options import Options
 
 _INT8_MAX = 127
 

@@ -23,12 +23,12 @@ from pteron.llm import LLM
 from pteron.llm.adapter_files import read_adapter
 from pteron.llm.adapters import Adapters, linear_layers
 from pteron.llm.architectures.config import Config
-from pteron.llm.batched_model import BatchRow
-from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, quantize_groups, round_to_nearest
 from pteron.llm.engine import Engine
+from pteron.llm.engine.batched_model import BatchRow
+from pteron.llm.engine.verifier import Verifier
 from pteron.llm.export import export_llm
+from pteron.llm.network.quantize import quantize_4_bits, quantize_8_bits, quantize_groups, round_to_nearest
 from pteron.llm.request import Request, text_request
-from pteron.llm.verifier import Verifier
 from pteron.runtime.outputs import Outputs
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")

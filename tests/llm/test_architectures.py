@@ -30,11 +30,11 @@ from pteron.llm.architectures import FAMILIES
 from pteron.llm.architectures.defaults import FILE, with_defaults
 from pteron.llm.architectures.parts import Attention, Block, Decoder, RmsNorm
 from pteron.llm.architectures.rotary import rotary_of
-from pteron.llm.batched_model import BatchedModel, BatchRow
-from pteron.llm.build.options import Options
-from pteron.llm.build.program import build_program
+from pteron.llm.engine.batched_model import BatchedModel, BatchRow
 from pteron.llm.export import export_llm, gguf_file, read_checkpoint
 from pteron.llm.export.gguf_file import read_rope
+from pteron.llm.network.options import Options
+from pteron.llm.network.program import build_program
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled

@@ -14,8 +14,8 @@ import pteron
 from pteron import Device, DeviceError, InputError, OutOfMemory
 from pteron.gpu import States
 from pteron.llm import LanguageModel
-from pteron.llm.batched_model import BatchedModel, BatchRow
-from pteron.llm.models import fetch
+from pteron.llm.engine.batched_model import BatchedModel, BatchRow
+from pteron.llm.names.models import fetch
 from pteron.llm.sampling import RING
 from pteron.ops.operand import State
 from pteron.passes.rewrite import REWRITES_VARIABLE

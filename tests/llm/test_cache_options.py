@@ -20,12 +20,13 @@ from test_batched import begin, end
 import pteron
 from pteron import Device, FormatError, InputError, UnsupportedError
 from pteron.graph import Node
-from pteron.llm import LLM, LanguageModel, cache_options
-from pteron.llm.batched_model import BatchedModel
-from pteron.llm.build.options import Options
-from pteron.llm.cache_options import CacheOptions, longest_context
+from pteron.llm import LLM, LanguageModel
+from pteron.llm.cache import options as cache_options
+from pteron.llm.cache.options import CacheOptions, longest_context
+from pteron.llm.engine.batched_model import BatchedModel
+from pteron.llm.engine.speculation import Lookup, Speculator
 from pteron.llm.export import export_llm, read_checkpoint
-from pteron.llm.speculation import Lookup, Speculator
+from pteron.llm.network.options import Options
 from pteron.tools.bench import Decode, Pace, bench
 
 pytest.importorskip("safetensors.numpy")

@@ -19,10 +19,10 @@ from pteron.format.gguf_tensors import read_tensor
 from pteron.format.safetensors import read_safetensors
 from pteron.format.source import FileBytes, open_bytes
 from pteron.format.stored_tensor import Groups, StoredTensor
-from pteron.llm.build.quantize import quantize_groups
 from pteron.llm.export.gguf_file import OTHERS_GROUP
 from pteron.llm.export.huggingface import read_huggingface, weight_files
-from pteron.llm.program_cache import BuildOptions, built_folder
+from pteron.llm.names.program_cache import BuildOptions, built_folder
+from pteron.llm.network.quantize import quantize_groups
 from pteron.names.kinds import recognise
 
 TYPES = ["F64", "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K"]

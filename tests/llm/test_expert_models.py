@@ -15,9 +15,9 @@ from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.experts import GGUF_EXPERTS
 from pteron.llm.architectures.names import place_tensors
-from pteron.llm.build.options import Options
-from pteron.llm.build.quantize import quantize_4_bits, quantize_8_bits, round_to_nearest
 from pteron.llm.export import read_checkpoint
+from pteron.llm.network.options import Options
+from pteron.llm.network.quantize import quantize_4_bits, quantize_8_bits, round_to_nearest
 
 pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")

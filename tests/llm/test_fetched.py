@@ -15,9 +15,9 @@ from families import write_folder
 from pteron import extras, package_files
 from pteron.cli import main
 from pteron.errors import InputError, PteronError
-from pteron.llm import local_models, models, program_cache
 from pteron.llm.export import read_checkpoint
-from pteron.llm.models import Source, fetch, fetch_checkpoint
+from pteron.llm.names import local_models, models, program_cache
+from pteron.llm.names.models import Source, fetch, fetch_checkpoint
 from pteron.names.model_files import read_sampling
 from pteron.package_files import PackageFiles
 

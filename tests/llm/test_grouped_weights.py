@@ -18,9 +18,9 @@ import pteron
 from pteron.errors import InputError
 from pteron.format.records import DelegateGraph, VkTensor
 from pteron.llm.adapters import linear_layers
-from pteron.llm.build.options import Options
-from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export import export_llm, read_checkpoint
+from pteron.llm.network.options import Options
+from pteron.llm.network.program import BuiltProgram
 from pteron.passes import prepare
 
 gguf = pytest.importorskip("gguf")

@@ -29,7 +29,7 @@ from pteron.llm.images.load import BYTES_MAX, PIXELS_MAX, load_image, load_part
 from pteron.llm.images.prefill import RequestImages
 from pteron.llm.images.prompt import PromptImage, has_images
 from pteron.llm.images.tiles import TileLayout
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.llm.request import chat_request
 from pteron.runtime import Program
 

@@ -20,8 +20,9 @@ from byte_tokenizer import ByteTokenizer
 from llm_fixtures import TINY
 
 from pteron import Device, FormatError, InputError, PteronError
-from pteron.llm import LLM, Piece, Sampling, models
+from pteron.llm import LLM, Piece, Sampling
 from pteron.llm.load_options import OTHER_NAMES, LoadOptions
+from pteron.llm.names import models
 from pteron.llm.request import GenerateOptions, SamplingOptions, _request, chat_request
 from pteron.llm.text_model import LoadArguments
 

@@ -18,7 +18,7 @@ import pteron
 from pteron import FormatError, InputError
 from pteron.cli import main
 from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.models import fetch
+from pteron.llm.names.models import fetch
 from pteron.llm.output import Statistics, StopStrings
 from pteron.tools.perplexity import measure_perplexity, perplexity
 

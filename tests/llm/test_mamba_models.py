@@ -15,9 +15,9 @@ from test_recurrent_models import GREEDY, SIZES, tokens
 from pteron.errors import FormatError, UnsupportedError
 from pteron.format.stored_tensor import StoredTensor
 from pteron.llm import LLM
-from pteron.llm.batched_model import BatchedModel
-from pteron.llm.build.options import Options
+from pteron.llm.engine.batched_model import BatchedModel
 from pteron.llm.export import export_llm, read_checkpoint
+from pteron.llm.network.options import Options
 
 pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")

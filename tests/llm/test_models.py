@@ -14,7 +14,7 @@ from llm_fixtures import MODELS
 import pteron
 from pteron import Device, FormatError, Program
 from pteron.llm import LanguageModel
-from pteron.llm.cache_options import stated_context
+from pteron.llm.cache.options import stated_context
 
 TOLERANCE = {
     "tiny_llama_fp32": 1e-4,

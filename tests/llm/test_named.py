@@ -12,7 +12,7 @@ import pytest
 import pteron
 from pteron.cli import main
 from pteron.llm import LLM
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.tools.workload import Decode
 
 TEXT = " upon a time"

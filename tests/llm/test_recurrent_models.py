@@ -20,7 +20,7 @@ from pteron.format.records import ProgramFile
 from pteron.graph import Constant, Graph, Node, Tensor
 from pteron.graph.values import ids_of, numel
 from pteron.llm import LLM, LanguageModel
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.engine.batched_model import BatchedModel
 from pteron.llm.export import export_llm
 
 pytest.importorskip("safetensors")

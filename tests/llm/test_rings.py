@@ -17,12 +17,13 @@ from test_batched import begin, end
 
 import pteron
 from pteron import Device, FormatError
-from pteron.llm import LLM, LanguageModel, cache_options
-from pteron.llm.batched_model import BatchedModel
-from pteron.llm.build.options import Options
-from pteron.llm.cache_options import CacheOptions
+from pteron.llm import LLM, LanguageModel
+from pteron.llm.cache import options as cache_options
+from pteron.llm.cache.options import CacheOptions
+from pteron.llm.engine.batched_model import BatchedModel
+from pteron.llm.engine.verifier import Verifier
 from pteron.llm.export import read_checkpoint
-from pteron.llm.verifier import Verifier
+from pteron.llm.network.options import Options
 
 pytest.importorskip("safetensors.numpy")
 pytest.importorskip("tokenizers")

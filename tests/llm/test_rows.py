@@ -13,7 +13,7 @@ import pteron
 from pteron import Device
 from pteron.graph import Graph, Node, SymInt, Tensor, Value
 from pteron.llm import LLM
-from pteron.llm.cache_layout import Rows, of_graph, row_layout
+from pteron.llm.cache.layout import Rows, of_graph, row_layout
 from pteron.plan import Executable
 
 ATTENTION = "sdpa_with_kv_cache.default"

@@ -11,7 +11,7 @@ import pytest
 
 from pteron.gpu import Device
 from pteron.llm import LLM, Sampling
-from pteron.llm.models import fetch
+from pteron.llm.names.models import fetch
 from pteron.ops import Target
 from pteron.passes.rewrite import REWRITES_VARIABLE
 

@@ -17,9 +17,10 @@ from llm_fixtures import MODELS
 
 from pteron import Device, InputError
 from pteron.errors import OutOfMemory
-from pteron.llm import LLM, LanguageModel, sequence_pool
+from pteron.llm import LLM, LanguageModel
 from pteron.llm.arguments import SEQUENCES_MAX
-from pteron.llm.sequence_pool import COPIED_MIN
+from pteron.llm.cache import pool as sequence_pool
+from pteron.llm.cache.pool import COPIED_MIN
 
 A, B, C, D = ([first, *range(first + 20, first + 60)] for first in (1, 101, 201, 301))  # nothing in common
 PAGES = ("language-models", "reliability")

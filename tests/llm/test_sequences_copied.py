@@ -14,7 +14,8 @@ from llm_fixtures import MODELS, TINY
 
 import pteron
 from pteron import Device
-from pteron.llm import LLM, LanguageModel, Piece, Sampling, sequence_pool
+from pteron.llm import LLM, LanguageModel, Piece, Sampling
+from pteron.llm.cache import pool as sequence_pool
 from pteron.ops.operand import State
 
 STORIES = Path(pteron.__file__).parent / "models" / "stories15m"

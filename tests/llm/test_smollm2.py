@@ -17,7 +17,7 @@ import pytest
 
 from pteron.llm import LLM
 from pteron.llm.export import export_llm
-from pteron.llm.models import fetch
+from pteron.llm.names.models import fetch
 from pteron.tools.perplexity import perplexity
 
 ROOT = Path(__file__).parents[2]

@@ -23,12 +23,9 @@ from pteron.gpu import Command, submit
 from pteron.graph import Graph
 from pteron.host.tensors import View
 from pteron.llm import LLM, LanguageModel, Piece, Sampler, Sampling
-from pteron.llm import speculation as speculation_module
-from pteron.llm.build.options import Options
-from pteron.llm.cache_options import CacheOptions
-from pteron.llm.export import export_llm, read_checkpoint
-from pteron.llm.model import Pace
-from pteron.llm.speculation import (
+from pteron.llm.cache.options import CacheOptions
+from pteron.llm.engine import speculation as speculation_module
+from pteron.llm.engine.speculation import (
     LOSS_STEPS,
     LOSS_STEPS_MAX,
     MISS_STEPS,
@@ -37,7 +34,10 @@ from pteron.llm.speculation import (
     Speculation,
     Speculator,
 )
-from pteron.llm.verifier import ROWS, Verifier
+from pteron.llm.engine.verifier import ROWS, Verifier
+from pteron.llm.export import export_llm, read_checkpoint
+from pteron.llm.model import Pace
+from pteron.llm.network.options import Options
 from pteron.runtime.outputs import Outputs
 from pteron.serving import Engine, Request
 

@@ -16,7 +16,7 @@ import pytest
 from pteron.cli import main
 from pteron.errors import FormatError, InputError
 from pteron.llm import LLM, Piece, Sampling
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.names.model_files import read_sampling
 
 DRAWING = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.1}

@@ -18,9 +18,9 @@ from pteron.format.records import DelegateGraph, VkSymInt, VkTensor, VkValueList
 from pteron.format.stored_tensor import StoredTensor
 from pteron.graph import build
 from pteron.llm.architectures import FAMILIES
-from pteron.llm.build.graph import GraphBuilder
-from pteron.llm.build.options import Options
 from pteron.llm.export.checkpoint import Checkpoint, Vocabulary, assemble
+from pteron.llm.network.graph import GraphBuilder
+from pteron.llm.network.options import Options
 from pteron.ops import Target
 from pteron.passes import prepare
 from pteron.plan import Compiled

@@ -19,7 +19,7 @@ import pteron
 from pteron.cli import COMMANDS, main
 from pteron.cli.arguments import live_size
 from pteron.cli.completion import adapter_words, words_for
-from pteron.llm.local_models import LocalModel
+from pteron.llm.names.local_models import LocalModel
 from pteron.names.cache import HubModel
 from pteron.tools.bench import Pace
 from pteron.tools.check import CaseReport
@@ -476,7 +476,7 @@ def test_adapters_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_of_a_hub_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pteron.llm import local_models
+    from pteron.llm.names import local_models
 
     hub = HubModel("owner/name", tag="Q4_K_M")
     models = [LocalModel(str(hub), "GGUF", Path("x"), (), hub), LocalModel("/a/file", "GGUF", Path("/a"), ())]

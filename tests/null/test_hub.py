@@ -15,8 +15,8 @@ from hub_server import Hub, serve_only_hub
 from pteron.cli import main
 from pteron.errors import InputError, PteronError, UnsupportedError
 from pteron.llm.adapter_files import read_adapter
-from pteron.llm.local_models import local_models, remove_model
-from pteron.llm.model_names import locate, locate_model, locate_program
+from pteron.llm.names.local_models import local_models, remove_model
+from pteron.llm.names.model_names import locate, locate_model, locate_program
 from pteron.names.cache import HubModel, cached_models, find_cached, repository_folder
 from pteron.names.download import Download, download_adapter
 

@@ -14,7 +14,7 @@ from hub_server import Hub, serve_only_hub
 import pteron
 from pteron.cli import main
 from pteron.errors import FormatError, GraphError, InputError, PteronError
-from pteron.llm.model_names import locate
+from pteron.llm.names.model_names import locate
 from pteron.names.cache import cached_models
 
 pytest.importorskip("huggingface_hub")

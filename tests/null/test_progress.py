@@ -17,7 +17,7 @@ from pteron.errors import FormatError
 from pteron.export import progress as compile_progress
 from pteron.format.program_writer import StreamedData
 from pteron.format.records import DelegateGraph
-from pteron.llm.build.program import BuiltProgram
+from pteron.llm.network.program import BuiltProgram
 from pteron.names.counted_line import CountedLine
 
 BAR = """

@@ -10,9 +10,9 @@ import pytest
 from node_fixtures import node
 
 from pteron.errors import UnsupportedError
-from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
 from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.llm.tokenizers.word_rules import WORD_RULES
 from pteron.web.language import chat_form
 from pteron.web.tokenizer_json import tokenizer_json

@@ -22,13 +22,14 @@ from engine_fixtures import (
 )
 
 from pteron.gpu import Command, Copy, Device
-from pteron.llm import LLM, Drawn, LanguageModel, Sampling, batched_model
+from pteron.llm import LLM, Drawn, LanguageModel, Sampling
 from pteron.llm.arguments import SEQUENCES_MAX
-from pteron.llm.batched_model import BatchedModel, BatchRow
+from pteron.llm.engine import batched_model
 from pteron.llm.engine.answer import Job
+from pteron.llm.engine.batched_model import BatchedModel, BatchRow
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import BatchedStepper, SingleStepper
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.llm.sampling.batch_sampler import BatchDrawing, BatchSampler
 from pteron.serving import Engine, Request
 

@@ -13,7 +13,7 @@ from engine_fixtures import MODEL, A, B, Watched, asked, at_once, read_all, toke
 from pteron import Device, DeviceError, OutOfMemory, UnsupportedError
 from pteron.llm import LLM, Grammar, Sampling
 from pteron.llm.arguments import SEQUENCES_MAX
-from pteron.llm.batched_model import BatchedModel
+from pteron.llm.engine.batched_model import BatchedModel
 from pteron.serving import Engine
 
 PROMPTS = [(3 + index, *range(60 + 9 * index, 64 + 10 * index)) for index in range(7)]

@@ -28,10 +28,11 @@ from engine_fixtures import (
 from faulty import CALLS, MESSAGE, Faults
 
 from pteron import Device, DeviceError, DeviceLost, InputError
-from pteron.llm import LLM, Grammar, Sampling, speculation
+from pteron.llm import LLM, Grammar, Sampling
 from pteron.llm.arguments import SEQUENCES_MAX
+from pteron.llm.engine import speculation
+from pteron.llm.engine.speculation import Proposer, Speculator
 from pteron.llm.sampling.batch_sampler import BatchSampler
-from pteron.llm.speculation import Proposer, Speculator
 from pteron.serving import Answer, Engine
 
 TESTS = Path(__file__).parents[1]

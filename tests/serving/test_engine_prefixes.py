@@ -15,7 +15,8 @@ from byte_tokenizer import ByteTokenizer
 from engine_fixtures import CHUNK, MODEL, Watched, asked, either_way, read_all, tokens_alone
 
 from pteron import Device, DeviceError
-from pteron.llm import LLM, LanguageModel, Sampling, sequence_pool
+from pteron.llm import LLM, LanguageModel, Sampling
+from pteron.llm.cache import pool as sequence_pool
 from pteron.llm.engine import scheduler
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.queue import PrefixWaitlist

@@ -21,7 +21,7 @@ from pteron import InputError, OutOfMemory
 from pteron.cli import build_parser, main
 from pteron.cli.served_models import expand_folders, find_models
 from pteron.llm import LLM
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.serving import Engine
 from pteron.serving.http import create_app
 from pteron.serving.http.models import Models, ModelSource

@@ -17,7 +17,7 @@ from letters import letters_mean, write_letters
 import pteron
 from pteron import DType, UnsupportedError, ValueSpec
 from pteron.llm import LLM
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.serving.encoder import Encoder, is_encoder
 from pteron.serving.hidden_states import open_served
 

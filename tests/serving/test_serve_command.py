@@ -29,7 +29,7 @@ from pteron.cli import build_parser, main
 from pteron.errors import PteronError
 from pteron.llm import LLM
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 from pteron.serving.http import Limits, create_app, listening
 from pteron.serving.http.server import Server, configure
 

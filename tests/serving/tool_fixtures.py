@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pteron.llm.models import BUNDLED
+from pteron.llm.names.models import BUNDLED
 
 HERMES = "{% if tools %}<tool_call>{…}</tool_call>{{ tools }}{% endif %}{{ messages }}"
 LLAMA = '{% if tools %}Respond in the format {"name": ..., "parameters": ...}{% endif %}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pteron.llm import sequence_pool
+from pteron.llm.cache import pool as sequence_pool
 from soak.__main__ import soak
 from soak.memory import Sample, growths, slope
 from soak.rounds import Rounds, WrongAnswer

@@ -117,8 +117,8 @@ def errors_of(
     from checkpoints import logits
 
     import pteron
-    from pteron.llm.build.options import Options
     from pteron.llm.export import read_checkpoint
+    from pteron.llm.network.options import Options
 
     bits = 8 if quantize == "8g" else None
     options = Options(quantize, embedding_bits=bits, max_seq_len=32, max_context_len=64, full_logits=True)

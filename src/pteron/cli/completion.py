@@ -106,8 +106,8 @@ def _values(action: argparse.Action, with_models: bool = True) -> list[str]:
 
 def _models() -> list[str]:
     """The models on this machine that have a name; files are completed by the shell."""
-    from pteron.llm.local_models import local_models
-    from pteron.llm.models import names
+    from pteron.llm.names.local_models import local_models
+    from pteron.llm.names.models import names
 
     return [*names(), *(model.name for model in local_models() if model.hub)]
 

@@ -42,7 +42,7 @@ def command(arguments: argparse.Namespace) -> int:
 
 def _generate(device: str | None, tokens: int, seed: int) -> Generator[str, None, None]:
     from pteron.llm import LLM, Sampling
-    from pteron.llm.models import fetch
+    from pteron.llm.names.models import fetch
     from pteron.tools.text import human_bytes
 
     with LLM(fetch("stories15m"), device=device) as llm:

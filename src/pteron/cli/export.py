@@ -172,8 +172,8 @@ def web_command(arguments: argparse.Namespace) -> int:
 def _find_checkpoint(given: str, progress: Callable[[str], None]) -> Path:
     """The checkpoint or GGUF file of a name. A built-in model is exported from the GGUF file that it is built
     from."""
-    from pteron.llm.model_names import locate
-    from pteron.llm.models import SOURCES, fetch_checkpoint
+    from pteron.llm.names.model_names import locate
+    from pteron.llm.names.models import SOURCES, fetch_checkpoint
 
     if given in SOURCES and not Path(given).exists():
         return fetch_checkpoint(given, progress)

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.llm.local_models import local_models
+    from pteron.llm.names.local_models import local_models
     from pteron.tools.text import columns, human_bytes
 
     models = local_models()

@@ -56,7 +56,7 @@ def find_given(given: str) -> Located:
 def find_model(given: str, context: int | None = None) -> Located:
     """The program of a model, with its name; `context` is the number of tokens that it must allow."""
     from pteron.cli.progress import model_progress
-    from pteron.llm.model_names import locate_program
+    from pteron.llm.names.model_names import locate_program
 
     with model_progress() as report:
         return locate_program(given, report, context)

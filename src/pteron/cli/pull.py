@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.llm.model_names import locate
-    from pteron.llm.program_cache import build
+    from pteron.llm.names.model_names import locate
+    from pteron.llm.names.program_cache import build
 
     with model_progress() as report:
         located = locate(given_model(arguments), report, update=True)

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from pteron.llm.local_models import find_removable, remove_model
+    from pteron.llm.names.local_models import find_removable, remove_model
     from pteron.tools.text import human_bytes
 
     for name in arguments.model:

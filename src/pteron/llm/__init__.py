@@ -6,14 +6,14 @@ from pteron.lazy import lazy
 
 if TYPE_CHECKING:
     from pteron.llm.engine import Stream
-    from pteron.llm.generate import LoopCounters, generate_step
+    from pteron.llm.engine.generate import LoopCounters, generate_step
     from pteron.llm.grammar import Grammar, Matcher
     from pteron.llm.llm import LLM
     from pteron.llm.model import LanguageModel
     from pteron.llm.output import Completion, Piece, Statistics
     from pteron.llm.sampling import Drawn, Sampler, Sampling
-    from pteron.llm.tokenizer import Tokenizer
     from pteron.llm.tokenizers.load import load_tokenizer
+    from pteron.llm.tokenizers.tokenizer import Tokenizer
 
 __all__ = [
     "LLM",
@@ -35,14 +35,14 @@ __all__ = [
 
 # The module of each name, imported at its first use.
 _HOMES = {
-    **dict.fromkeys(("LoopCounters", "generate_step"), "generate"),
+    **dict.fromkeys(("LoopCounters", "generate_step"), "engine.generate"),
     **dict.fromkeys(("Grammar", "Matcher"), "grammar"),
     "LLM": "llm",
     "LanguageModel": "model",
     **dict.fromkeys(("Completion", "Piece", "Statistics"), "output"),
     **dict.fromkeys(("Drawn", "Sampler", "Sampling"), "sampling"),
     "Stream": "engine",
-    "Tokenizer": "tokenizer",
+    "Tokenizer": "tokenizers.tokenizer",
     "load_tokenizer": "tokenizers.load",
 }
 __getattr__, __dir__ = lazy(__name__, _HOMES, driving={*_HOMES.values()})

@@ -32,7 +32,7 @@ from pteron.llm.request import (
     to_request,
 )
 from pteron.llm.text_model import LoadArguments, TextModel
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 
 _WAITING = 1 << 20  # queue length: callers in the same process always wait and are never rejected
 

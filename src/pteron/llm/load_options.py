@@ -9,8 +9,8 @@ from difflib import get_close_matches
 
 from pteron.errors import InputError
 from pteron.gpu import Device
-from pteron.llm.cache_options import CacheOptions
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.cache.options import CacheOptions
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.runtime import Program
 from pteron.runtime.loaded_method import Precision
 

@@ -1,7 +1,7 @@
 """A language model: a program's forward method, run over one sequence of tokens.
 
 In: tokens, from the host or drawn on the GPU. Out: logits, which stay on the GPU unless they are read.
-`llm/cached_sequence.py` keeps track of the KV cache.
+`llm/cache/sequence.py` keeps track of the KV cache.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Buffer, Command, PassTimer, Replay, WordIncrements
 from pteron.host.tensors import View
 from pteron.llm.arguments import integers
-from pteron.llm.cache_options import stated_context
-from pteron.llm.cached_sequence import CachedSequence
+from pteron.llm.cache.options import stated_context
+from pteron.llm.cache.sequence import CachedSequence
 from pteron.llm.images.prompt import text_start
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.llm.sampling.sampler import SamplerSessions

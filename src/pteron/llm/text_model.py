@@ -17,9 +17,11 @@ from pteron.folders import path_of
 from pteron.format.records import ProgramFile
 from pteron.gpu import Device
 from pteron.graph import Graph
-from pteron.llm.build.options import IMAGE
-from pteron.llm.cache_options import CacheOptions, CacheType, longest_context
+from pteron.llm.cache.options import CacheOptions, CacheType, longest_context
+from pteron.llm.cache.pool import SequencePool
+from pteron.llm.cache.saved import layout_of, read_saved, write_saved
 from pteron.llm.chat import Message, render
+from pteron.llm.engine.speculation import LOOKUP, Speculator
 from pteron.llm.images.prefill import ImagePrefill
 from pteron.llm.images.processor import processor_of_manifest
 from pteron.llm.images.prompt import (
@@ -34,15 +36,13 @@ from pteron.llm.images.prompt import (
 )
 from pteron.llm.load_options import LoadOptions
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_names import locate_program
+from pteron.llm.names.model_names import locate_program
+from pteron.llm.names.program_cache import longest_contexts
+from pteron.llm.network.options import IMAGE
 from pteron.llm.output import Statistics
-from pteron.llm.program_cache import longest_contexts
 from pteron.llm.sampling import Sampling
-from pteron.llm.saved_sequence import layout_of, read_saved, write_saved
-from pteron.llm.sequence_pool import SequencePool
-from pteron.llm.speculation import LOOKUP, Speculator
-from pteron.llm.tokenizer import Tokenizer, check_same_tokens
 from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer, check_same_tokens
 from pteron.names.model_files import (
     GENERATION,
     MANIFEST,

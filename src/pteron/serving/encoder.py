@@ -23,7 +23,7 @@ from pteron.extras import need
 from pteron.folders import existing
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
-from pteron.llm.model_names import locate_model
+from pteron.llm.names.model_names import locate_model
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.names.model_files import Pooling, program_file, read_pooling
 from pteron.runtime import Program, ValueSpec, load

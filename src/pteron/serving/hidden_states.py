@@ -23,7 +23,7 @@ from pteron.gpu.fork import new_lock
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_names import locate_model
+from pteron.llm.names.model_names import locate_model
 from pteron.llm.text_model import TextModel
 from pteron.runtime import ValueSpec
 from pteron.serving.encoder import Embedder, Encoder

@@ -13,9 +13,9 @@ import numpy as np
 from pteron.errors import InputError
 from pteron.format.source import Source
 from pteron.gpu import Device
-from pteron.llm.cache_options import CacheOptions
+from pteron.llm.cache.options import CacheOptions
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_names import locate_source
+from pteron.llm.names.model_names import locate_source
 from pteron.llm.sampling import Sampler, Sampling
 from pteron.runtime import Method, Program, load
 from pteron.tools.inputs import Input, LiveSize, fill_inputs

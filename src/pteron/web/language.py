@@ -13,14 +13,14 @@ import numpy as np
 from pteron.dtypes import DType, Storage
 from pteron.errors import InputError, PteronError, UnsupportedError
 from pteron.families.recurrent.recurrence import RECURRENT
-from pteron.llm.cache_options import CacheOptions, CacheType, stated_context
+from pteron.llm.cache.options import CacheOptions, CacheType, stated_context
 from pteron.llm.chat import render
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import RING, Form, numbers
 from pteron.llm.sampling.graphs import DRAWN, sampler_graph
 from pteron.llm.sampling.operator import SAMPLE
-from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.names.model_files import program_file, read_sampling
 from pteron.ops import Target
 from pteron.ops.operand import State

@@ -18,8 +18,8 @@ from pteron.errors import InputError
 from pteron.extras import check_installed, has_torch
 from pteron.folders import writing_to
 from pteron.graph import Shape
-from pteron.llm.cache_options import CacheType
-from pteron.llm.model_names import locate_program
+from pteron.llm.cache.options import CacheType
+from pteron.llm.names.model_names import locate_program
 from pteron.names.model_files import find_tokenizer, program_file
 from pteron.ops import Target
 from pteron.plan import Compiled

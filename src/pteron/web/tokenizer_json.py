@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from pteron.errors import UnsupportedError
-from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
 from pteron.llm.tokenizers.llama2c import CONTROLS, FIRST_BYTE, FIRST_PIECE, Llama2cTokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 
 Json: TypeAlias = Any
 _BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(256)]

@@ -12,11 +12,11 @@ from fuzz.mutation.havoc import havoc
 from fuzz.mutation.json_tree import header_mutation, tree_mutation
 from fuzz.target import Target
 from fuzz.targets.companions import SEEDS, _llama2c
-from pteron.llm.build.options import Options
 from pteron.llm.export.checkpoint import Checkpoint
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
 from pteron.llm.export.llama2c import read_llama2c
+from pteron.llm.network.options import Options
 
 
 def _use(checkpoint: Checkpoint) -> str:

@@ -16,8 +16,8 @@ from fuzz.target import Target, Wrong
 from pteron.errors import PteronError
 from pteron.llm.chat import render
 from pteron.llm.llm import LLM
-from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.load import load_tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 
 SEEDS = TESTS / "fuzz" / "seeds"
 _TEXTS = ("", "the house", "  two\n\nlines\t", "naïve 日本語 😀", "<s>the<|end|> <0x61>", "\0")

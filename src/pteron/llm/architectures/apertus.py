@@ -9,8 +9,8 @@ from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.family import Family, require_settings, stack
 from pteron.llm.architectures.names import GGUF_PLAIN_MLP, PLAIN_MLP, Names
 from pteron.llm.architectures.parts import Decoder
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from pteron.llm.architectures.family import Family, require_settings, stack
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE
 from pteron.llm.architectures.parts import Decoder, Part, RmsNorm
 from pteron.llm.architectures.rotary import Rotary, rotary_of
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 @dataclass(frozen=True)

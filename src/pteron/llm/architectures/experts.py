@@ -12,8 +12,8 @@ from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.names import Names, Rule
 from pteron.llm.architectures.parts import Part, activation
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from pteron.llm.architectures.family import Family, stack
 from pteron.llm.architectures.mamba2 import MIXER_GGUF, in_rows, mixer, mixer_names, sizes_of
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names, Rule, split
 from pteron.llm.architectures.parts import Decoder, Part
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 @dataclass(frozen=True)

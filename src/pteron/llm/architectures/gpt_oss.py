@@ -10,8 +10,8 @@ from pteron.llm.architectures.experts import GGUF_EXPERTS, experts_of, flattened
 from pteron.llm.architectures.family import Family, stack
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names
 from pteron.llm.architectures.parts import Decoder
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 @dataclass(frozen=True)

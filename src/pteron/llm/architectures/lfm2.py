@@ -9,8 +9,8 @@ from pteron.llm.architectures.family import Family, require_settings, stack
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE, Names, split
 from pteron.llm.architectures.parts import Decoder, Part
 from pteron.llm.architectures.recurrent import short_conv, taps
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 def _mixer(net: Network, x: Tensor, place: str) -> Tensor:

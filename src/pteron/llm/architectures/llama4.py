@@ -18,8 +18,8 @@ from pteron.llm.architectures.family import Family, stack
 from pteron.llm.architectures.names import INTERLEAVED, Names, of_text_model
 from pteron.llm.architectures.parts import Attention, Decoder
 from pteron.llm.architectures.sparse import GGUF_INTERLEAVED_EXPERTS
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 @dataclass(frozen=True)

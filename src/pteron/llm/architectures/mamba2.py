@@ -18,8 +18,8 @@ from pteron.llm.architectures.family import Family, require_settings
 from pteron.llm.architectures.names import GGUF, Names, Rule, split
 from pteron.llm.architectures.parts import Decoder, Mlp, Part, activation
 from pteron.llm.architectures.recurrent import short_conv, taps
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import numpy as np
 
 from pteron.errors import FormatError, UnsupportedError
 from pteron.llm.architectures.rotary import Rotary, rows_at_positions
-from pteron.llm.build.graph import Argument, Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Argument, Tensor
+from pteron.llm.network.network import Network
 
 Part: TypeAlias = Callable[[Network, Tensor, str], Tensor]
 

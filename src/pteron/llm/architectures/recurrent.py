@@ -9,8 +9,8 @@ import numpy as np
 from pteron.dtypes import DType
 from pteron.llm.architectures.names import Rule
 from pteron.llm.architectures.parts import Part, activation
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 def short_conv(net: Network, x: Tensor, place: str, *, silu: bool = False) -> Tensor:

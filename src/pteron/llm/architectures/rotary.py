@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import FormatError, UnsupportedError
-from pteron.llm.build.graph import POSITIONS, Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import POSITIONS, Tensor
+from pteron.llm.network.network import Network
 
 Settings: TypeAlias = Mapping[str, Any]  # of a configuration, or of its rotary embedding
 Frequencies: TypeAlias = npt.NDArray[np.float32]

@@ -11,8 +11,8 @@ from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.family import Family, stack
 from pteron.llm.architectures.names import GGUF, HUGGING_FACE
 from pteron.llm.architectures.parts import Decoder, HeadLayerNorm, IfPresent
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import Network
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import Network
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.names import Rule
 from pteron.llm.architectures.parts import Part
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import ImageNetwork, Network
 from pteron.llm.images.tiles import TileLayout
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import ImageNetwork, Network
 
 PREFIX = "vision."
 

@@ -1,11 +1,13 @@
 """The answer to a request: a stream of pieces, read in any thread or event loop.
 
-The scheduler and the readers of a request share a `Job`. `Engine.submit` returns an `Answer`. A `Stream`
-reads an answer in an event loop.
+The scheduler and the readers of a request share a `Job`, whose `Notifier` wakes them. `Engine.submit` returns
+an `Answer`. A `Stream` reads an answer in an event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -15,10 +17,50 @@ from traceback import format_tb
 from typing import Self
 
 from pteron.errors import PteronError
-from pteron.gpu.fork import in_child
-from pteron.llm.engine.notify import Notifier
+from pteron.gpu.fork import check_not_forked, in_child, new_lock
 from pteron.llm.output import Piece, Statistics
 from pteron.llm.request import Request
+
+
+class Notifier:
+    """`notify` is called after a condition became true: waiters check theirs under the lock, so no wake-up is
+    lost."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(new_lock())
+        self._tasks: list[asyncio.Future[None]] = []
+
+    def notify(self) -> None:
+        """Wake all current waiters."""
+        with self._changed:
+            self._changed.notify_all()
+            tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            with suppress(RuntimeError):  # its loop is closed: nothing waits in it
+                task.get_loop().call_soon_threadsafe(_set_done, task)
+
+    def wait(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Block this thread until the condition holds, for `seconds` at most; returns whether it holds."""
+        if not condition():
+            check_not_forked()
+        with self._changed:
+            return self._changed.wait_for(condition, seconds)
+
+    async def wait_async(self, condition: Callable[[], bool]) -> None:
+        """Wait in an event loop until the condition holds."""
+        while not condition():
+            check_not_forked()
+            task = asyncio.get_running_loop().create_future()
+            with self._changed:
+                if condition():
+                    return
+                self._tasks.append(task)
+            await task
+
+
+def _set_done(task: asyncio.Future[None]) -> None:
+    if not task.done():
+        task.set_result(None)
 
 
 class Job:

@@ -15,10 +15,10 @@ from math import inf
 
 from pteron.errors import DeviceError, PteronError
 from pteron.gpu.fork import new_lock
-from pteron.llm.cached_sequence import shared_length
+from pteron.llm.cache.pool import SequencePool
+from pteron.llm.cache.sequence import shared_length
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.running import RunningRequest
-from pteron.llm.sequence_pool import SequencePool
 
 
 class Busy(PteronError):  # noqa: N818  # as servers say it

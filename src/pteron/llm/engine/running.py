@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import PteronError
-from pteron.llm.cached_sequence import shared_length
+from pteron.llm.cache.pool import Lease
+from pteron.llm.cache.sequence import shared_length
 from pteron.llm.engine.answer import Job
 from pteron.llm.engine.grammar_masks import PendingMask
+from pteron.llm.engine.speculation import Speculation, Speculator
 from pteron.llm.grammar import Matcher
 from pteron.llm.images.prefill import ImagePrefill, RequestImages
 from pteron.llm.images.prompt import has_images
 from pteron.llm.model import LanguageModel
 from pteron.llm.output import Piece, StopStrings
 from pteron.llm.sampling import Drawn, Sampler
-from pteron.llm.sequence_pool import Lease
-from pteron.llm.speculation import Speculation, Speculator
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
 

@@ -11,16 +11,15 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 
 from pteron.errors import DeviceError, InputError, OutOfMemory
-from pteron.llm.engine.answer import Job
+from pteron.llm.cache.pool import Lease
+from pteron.llm.engine.answer import Job, Notifier
 from pteron.llm.engine.grammar_masks import MaskWorkers
 from pteron.llm.engine.load import Totals
-from pteron.llm.engine.notify import Notifier
 from pteron.llm.engine.queue import PrefixWaitlist, RequestQueue
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.steppers import Arrived, RequestFailed, StepperChoice, Submission
 from pteron.llm.engine.turns import Turns
 from pteron.llm.sampling import Drawn
-from pteron.llm.sequence_pool import Lease
 from pteron.llm.text_model import TextModel
 
 _POOL_RETRY = 0.02  # seconds until the next lease is tried, after all sequences were in use

@@ -22,7 +22,7 @@ from pteron.gpu import Buffer, Command, Copy, Replay, WordIncrements
 from pteron.gpu import submit as submit_commands
 from pteron.gpu.fork import new_lock
 from pteron.host.tensors import View
-from pteron.llm.batched_model import BatchedModel, BatchRow
+from pteron.llm.engine.batched_model import BatchedModel, BatchRow
 from pteron.llm.engine.running import RunningRequest
 from pteron.llm.images.prompt import has_images
 from pteron.llm.model import LanguageModel, last_row

@@ -22,12 +22,12 @@ from pteron.extras import check_installed
 from pteron.folders import existing, path_of, writing_to
 from pteron.format.source import open_file
 from pteron.llm.arguments import integer
-from pteron.llm.build.options import AUTO, FOUR_BITS, IN_GROUPS, Options
-from pteron.llm.build.program import BuiltProgram
 from pteron.llm.export.checkpoint import EMBEDDING, Checkpoint
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
 from pteron.llm.export.llama2c import read_llama2c
+from pteron.llm.network.options import AUTO, FOUR_BITS, IN_GROUPS, Options
+from pteron.llm.network.program import BuiltProgram
 from pteron.names.model_files import MANIFEST, TEMPLATE, as_format_error
 from pteron.system import move
 

@@ -21,10 +21,10 @@ from pteron.llm.architectures.names import Names, place_tensors, stored_name
 from pteron.llm.architectures.parts import Decoder
 from pteron.llm.architectures.vision import PREFIX as VISION
 from pteron.llm.architectures.vision import Encoder
-from pteron.llm.build.network import MissingWeightError
-from pteron.llm.build.options import IN_GROUPS, Options
-from pteron.llm.build.program import BuiltProgram, build_program
 from pteron.llm.images.processor import PROCESSORS, ImageProcessor
+from pteron.llm.network.network import MissingWeightError
+from pteron.llm.network.options import IN_GROUPS, Options
+from pteron.llm.network.program import BuiltProgram, build_program
 from pteron.names.model_files import as_format_error
 
 EMBEDDING, OUTPUT = "tok_embeddings.weight", "output.weight"

@@ -18,9 +18,9 @@ from pteron.format.source import open_bytes
 from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures import find_family
 from pteron.llm.architectures.config import Config
-from pteron.llm.build.quantize import quantize_groups
 from pteron.llm.export.checkpoint import Checkpoint, as_config_error, assemble
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
+from pteron.llm.network.quantize import quantize_groups
 
 GATING_FUNCTIONS = {1: "softmax", 2: "sigmoid"}  # of experts
 OTHERS_GROUP = 32  # columns, of types without integers in groups, which are rounded to such

@@ -22,7 +22,7 @@ from pteron.gpu.fork import when_forked
 from pteron.llm.arguments import integers
 from pteron.llm.grammar.limits import lark_text, pattern_text, schema_text
 from pteron.llm.grammar.vocabulary import Vocabulary, vocabulary_of
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.names.model_files import as_format_error
 
 COMPILE_SECONDS = 10.0

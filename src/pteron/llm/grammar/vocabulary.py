@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 from pteron.errors import FormatError, PteronError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.names.model_files import as_format_error
 
 GRAMMARS_MAX = 64  # cached per tokenizer

@@ -20,11 +20,11 @@ from pteron.gpu import Buffer, Copy, submit
 from pteron.graph import Graph, Node, Tensor
 from pteron.graph.values import ids_of
 from pteron.host.tensors import GpuTensor, View
-from pteron.llm.build.options import IMAGE
 from pteron.llm.derived_graph import DerivedGraph
 from pteron.llm.images.processor import ImageProcessor
 from pteron.llm.images.prompt import PromptImage, key_and_row
 from pteron.llm.model import LanguageModel
+from pteron.llm.network.options import IMAGE
 
 _EMBEDDINGS = ("aten.embedding.default", "et_vk.embedding_q4gsw.default", "pteron.embedding_q8gsw.default")
 

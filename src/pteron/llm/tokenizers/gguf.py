@@ -14,10 +14,10 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.format.gguf import read_metadata
-from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers import gguf_models as models
 from pteron.llm.tokenizers.gguf_fields import CONTROL, PREFIX, UNKNOWN, USER_DEFINED, TokenizerFields
 from pteron.llm.tokenizers.huggingface import HuggingFaceTokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.names.model_files import as_format_error, choose_template
 
 # Tokens that end an answer, in any vocabulary that has them.

@@ -18,7 +18,7 @@ from typing import Any
 from pteron.errors import FormatError, UnsupportedError
 from pteron.extras import need
 from pteron.gpu.fork import new_lock
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.llm.tokenizers.word_rules import WORD_RULES
 from pteron.names.model_files import as_format_error, read_utf8
 

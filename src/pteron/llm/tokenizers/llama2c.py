@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pteron.errors import FormatError
 from pteron.format.source import read_file
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.names.model_files import COMPANION_BYTES_MAX
 
 CONTROLS = ("<unk>", "<s>", "</s>")

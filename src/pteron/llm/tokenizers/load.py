@@ -16,12 +16,12 @@ from pteron.folders import existing
 from pteron.format.foreign import describe_placeholder
 from pteron.format.gguf import MAGIC
 from pteron.format.source import open_file
-from pteron.llm.tokenizer import Tokenizer
 from pteron.llm.tokenizers.gguf import load_gguf_tokenizer
 from pteron.llm.tokenizers.huggingface import load_tokenizer_json
 from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
 from pteron.llm.tokenizers.sentencepiece_model import SentencePieceTokenizer
 from pteron.llm.tokenizers.tiktoken_ranks import TiktokenTokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.names.model_files import find_tokenizer, read_tokenizer_config
 
 RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")

@@ -10,7 +10,7 @@ from typing import Any
 
 from pteron.errors import InputError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
-from pteron.llm.cache_options import CacheType
+from pteron.llm.cache.options import CacheType
 from pteron.serving.http.limits import Limits
 
 Machine = Mapping[str, float]  # the resources of a machine, by Ray's names

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pteron.errors import FormatError
-from pteron.llm.tokenizer import Tokenizer
+from pteron.llm.tokenizers.tokenizer import Tokenizer
 
 STEP_SECONDS = 0.02  # between two times
 _TASKS = ("translate", "transcribe")

@@ -17,10 +17,10 @@ from typing import TypeAlias
 from pteron.errors import InputError
 from pteron.format.source import Source
 from pteron.gpu import Copy, Device, submit
-from pteron.llm.cache_options import CacheOptions, CacheType
-from pteron.llm.generate import generate_step
+from pteron.llm.cache.options import CacheOptions, CacheType
+from pteron.llm.engine.generate import generate_step
 from pteron.llm.model import LanguageModel
-from pteron.llm.model_names import locate_source
+from pteron.llm.names.model_names import locate_source
 from pteron.runtime import Program
 from pteron.tools import Progress, silent
 from pteron.tools.bench.report import CONTROL, ROUNDS, Bench, Case

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pteron.errors import InputError, OutOfMemory
 from pteron.format.source import open_bytes
-from pteron.llm.model_names import locate_program
+from pteron.llm.names.model_names import locate_program
 from pteron.names.locate import is_program_file
 from pteron.names.model_files import program_file
 from pteron.ops import Target

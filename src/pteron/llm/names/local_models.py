@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pteron.errors import InputError, PteronError
 from pteron.folders import path_of, writing_to
-from pteron.llm.models import BUNDLED, SOURCES, checkpoint_file, names
-from pteron.llm.program_cache import built_programs
+from pteron.llm.names.models import BUNDLED, SOURCES, checkpoint_file, names
+from pteron.llm.names.program_cache import built_programs
 from pteron.names.cache import (
     HubModel,
     cached_models,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.extras import check_installed
-from pteron.llm.program_cache import BuildOptions, build
+from pteron.llm.names.program_cache import BuildOptions, build
 from pteron.names.kinds import Located
 from pteron.names.model_files import GENERATION
 from pteron.package_files import PackageFiles, fetch_files, files_folder
@@ -46,7 +46,7 @@ SOURCES = {
         {"do_sample": True, "temperature": 0.2, "top_p": 0.9},  # from its model card
     )
 }
-BUNDLED = {"stories15m": Path(__file__).parents[1] / "models" / "stories15m"}
+BUNDLED = {"stories15m": Path(__file__).parents[2] / "models" / "stories15m"}
 
 
 def names() -> list[str]:

@@ -23,9 +23,9 @@ from pteron.format.records import (
     TensorRecord,
 )
 from pteron.format.stored_tensor import StoredTensor
-from pteron.llm.build.graph import Tensor
-from pteron.llm.build.network import ImageNetwork, Network
-from pteron.llm.build.options import IMAGE, LONGEST, Options
+from pteron.llm.network.graph import Tensor
+from pteron.llm.network.network import ImageNetwork, Network
+from pteron.llm.network.options import IMAGE, LONGEST, Options
 from pteron.names.counted_line import CountedLine
 from pteron.names.model_files import as_format_error
 

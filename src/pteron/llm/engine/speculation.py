@@ -15,10 +15,10 @@ from time import perf_counter
 from pteron.errors import InputError, OutOfMemory, PteronError
 from pteron.gpu import Buffer, Copy, Replay, WordIncrements
 from pteron.host.tensors import View
+from pteron.llm.cache.pool import SequencePool
+from pteron.llm.engine.verifier import ROWS, Verifier
 from pteron.llm.model import LanguageModel, last_row
 from pteron.llm.sampling import Sampling
-from pteron.llm.sequence_pool import SequencePool
-from pteron.llm.verifier import ROWS, Verifier
 
 LOOKUP = "lookup"  # the name of prompt lookup, beside names of draft models
 NGRAMS = (4, 3, 2)  # lengths of the suffix that is looked up, longest first

@@ -13,10 +13,10 @@ from pteron.dtypes import DType
 from pteron.errors import UnsupportedError
 from pteron.format.program_writer import StreamedData
 from pteron.format.stored_tensor import StoredTensor
-from pteron.llm.build.graph import GraphBuilder, Tensor
-from pteron.llm.build.options import IN_GROUPS, Options
-from pteron.llm.build.quantize import ROUNDINGS, round_to_nearest
-from pteron.llm.build.weights import (
+from pteron.llm.network.graph import GraphBuilder, Tensor
+from pteron.llm.network.options import IN_GROUPS, Options
+from pteron.llm.network.quantize import ROUNDINGS, round_to_nearest
+from pteron.llm.network.weights import (
     QuantizedMatrix,
     aligned,
     matrix_4_bits,

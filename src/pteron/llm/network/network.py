@@ -20,7 +20,7 @@ from pteron.dtypes import DType
 from pteron.errors import FormatError
 from pteron.format.program_writer import StreamedData
 from pteron.format.stored_tensor import StoredTensor, stacked
-from pteron.llm.build.graph import (
+from pteron.llm.network.graph import (
     BODY,
     CONSTANTS,
     INPUTS,
@@ -31,9 +31,9 @@ from pteron.llm.build.graph import (
     Size,
     Tensor,
 )
-from pteron.llm.build.matrices import QuantizedMatrices
-from pteron.llm.build.options import FOUR_BITS, IN_GROUPS, Options
-from pteron.llm.build.weights import aligned, float_data, to_float
+from pteron.llm.network.matrices import QuantizedMatrices
+from pteron.llm.network.options import FOUR_BITS, IN_GROUPS, Options
+from pteron.llm.network.weights import aligned, float_data, to_float
 
 T = TypeVar("T")
 

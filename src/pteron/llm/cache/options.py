@@ -23,7 +23,7 @@ from pteron.gpu import SLOT_ALIGNMENT, Device
 from pteron.graph import Constant, Graph, Node, Shape, SymInt, Tensor, Value
 from pteron.graph.values import numel, tensors
 from pteron.llm.arguments import integer
-from pteron.llm.build.options import LONGEST
+from pteron.llm.network.options import LONGEST
 
 CacheType = Literal["f32", "f16", "int8"]
 AHEAD = 64  # rows of a ring beside the window, at least: the number of last tokens that can be dropped

@@ -18,8 +18,8 @@ from weakref import ReferenceType, ref
 from pteron.errors import DeviceError, InputError, OutOfMemory, PteronError
 from pteron.gpu.fork import new_lock
 from pteron.llm.arguments import SEQUENCES_MAX, integer
-from pteron.llm.batched_model import BatchedModel
-from pteron.llm.cached_sequence import CachedRows
+from pteron.llm.cache.sequence import CachedRows
+from pteron.llm.engine.batched_model import BatchedModel
 from pteron.llm.model import LanguageModel
 
 COPIED_MIN = 64  # tokens: the prefill of a shorter prefix is as fast as its copy

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pteron.dtypes import DType
 from pteron.format.program_writer import StreamedData
 from pteron.format.stored_tensor import Groups, StoredTensor
-from pteron.llm.build.quantize import (
+from pteron.llm.network.quantize import (
     Rounding,
     group_sums,
     pack_4_bits,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pteron.errors import InputError, OutOfMemory, UnsupportedError
-from pteron.llm.cache_layout import Rows, choice_state, must_be_reset, recurrent_states, rings, row_layout
+from pteron.llm.cache.layout import Rows, choice_state, must_be_reset, recurrent_states, rings, row_layout
 from pteron.runtime import Method, Program
 
 
@@ -221,7 +221,7 @@ class CachedSequence:
             return 0 if self.adapter != adapter else self._reusable(self.tokens[: self.certain], ids)
 
     def record_steps(self, count: int) -> None:
-        """Record `count` steps that a batch (llm/batched_model.py) submits immediately after this call."""
+        """Record `count` steps that a batch (`llm/engine/batched_model.py`) submits right after this call."""
         self._before_write(count)
         self.position += count
 
@@ -259,7 +259,7 @@ class CachedSequence:
     @property
     def row_layout(self) -> Mapping[int, Rows] | None:
         """The rows of each cache, by the state's id; None if the sequence has other state, so that rows
-        cannot be copied or saved (`llm/cache_layout.py`)."""
+        cannot be copied or saved (`llm/cache/layout.py`)."""
         if self._layout is None:
             self._layout = (row_layout(self.program, self.method, self.context),)
         return self._layout[0]

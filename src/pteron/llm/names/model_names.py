@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 from pteron.errors import InputError
 from pteron.folders import path_of
 from pteron.format.source import Source
-from pteron.llm import models
-from pteron.llm.program_cache import BuildOptions, build, longest_contexts
+from pteron.llm.names import models
+from pteron.llm.names.program_cache import BuildOptions, build, longest_contexts
 from pteron.names import locate as names
 from pteron.names.kinds import Located
 

@@ -26,8 +26,8 @@ from pteron.errors import FormatError, InputError
 from pteron.folders import replacing
 from pteron.format.source import pieces, read_file
 from pteron.graph.values import tensors
-from pteron.llm.cache_layout import Rows
-from pteron.llm.cached_sequence import CachedRows
+from pteron.llm.cache.layout import Rows
+from pteron.llm.cache.sequence import CachedRows
 from pteron.llm.model import LanguageModel
 from pteron.runtime import Program
 

@@ -1,0 +1,1 @@
+"""KV caches: their layout and options, the tokens that they hold, the pool of sequences."""

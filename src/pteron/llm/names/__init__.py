@@ -1,0 +1,1 @@
+"""Names of language models -> programs on this machine, built from checkpoints where needed."""

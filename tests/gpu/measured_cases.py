@@ -120,7 +120,7 @@ CASES = [
     case(
         "aten.native_layer_norm.default",
         *(tensor("S", 776), [776], weight(776), weight(776), 1e-5),
-        kernels="layer_norm_registers",
+        kernels="norm_registers",
         on=("hardware",),
     ),
     case(
@@ -132,7 +132,7 @@ CASES = [
     case(
         "et_vk.rms_norm.default",
         *(tensor("S", 2088), weight(2088), 1e-5),
-        kernels="rms_norm_registers",
+        kernels="norm_registers",
         on=("hardware",),
     ),
     case(

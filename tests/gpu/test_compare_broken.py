@@ -23,7 +23,7 @@ TOKENS = [5, 17, 99]
 # By kernel: what is right and what is not, and the first node that shows it.
 KERNELS: dict[str, tuple[tuple[str, str, str], int, str]] = {
     "norm": (
-        ("rms_norm", "/ f32(params.length) + params.eps", "/ f32(params.length - 1u) + params.eps"),
+        ("norm", "/ f32(params.length) + params.eps", "/ f32(params.length - 1u) + params.eps"),
         8,
         "et_vk.rms_norm.default",
     ),
@@ -46,9 +46,9 @@ KERNELS: dict[str, tuple[tuple[str, str, str], int, str]] = {
     # Where there is one row: the last norm alone.
     "late norm": (
         (
-            "rms_norm",
-            "R(f32(x[base + k]) * scale",
-            "R(f32(x[base + k]) * select(scale, 2.0, params.rows == 1u)",
+            "norm",
+            "(f32(x[base + k]) - center) * scale",
+            "(f32(x[base + k]) - center) * select(scale, 2.0, params.rows == 1u)",
         ),
         58,
         "et_vk.rms_norm.default",

@@ -9,14 +9,14 @@ from pteron.wgsl import Kernels
 kernel = Kernels(__name__)
 
 # The names of a norm's factor and result, by kernel.
-_NORMS = {"rms_norm": ("weight", "out"), "rms_norm_registers": ("gain", "normed")}
+_NORMS = {"norm": ("weight", "out"), "norm_registers": ("gain", "normed")}
 
 
 @join("norm_matvec")
 def norm_matvec(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
     """An RMS norm of up to four rows and the only product that reads it: each column's walk along the rows
     finds their squares too."""
-    if first.kernel.name not in _NORMS or second.kernel.name != "matvec":
+    if first.kernel.name not in _NORMS or "mean" in first.bindings or second.kernel.name != "matvec":
         return None
     factor, result = _NORMS[first.kernel.name]
     normed, sizes = first.bindings[result], second.parameters

@@ -25,47 +25,37 @@ def rms_norm(x: Operand, weight: Operand, eps: float, out: Operand, *, target: T
     require(fits, "weight must have the size of x's last dim", x, weight)
     length = x.shape[-1]
     rows = x.numel // length if length else 0
+    yield from _launches(x, rows, length, eps, target, weight=weight, out=out)
+
+
+def _launches(
+    x: Operand, rows: AnyInt, length: AnyInt, eps: float, target: Target, **operands: Any
+) -> Iterator[Dispatch]:
+    """A norm of `rows` rows of `length` elements, by the kernel that suits them (lib/norm.wgsl)."""
     layout = row_layout(target, rows, length)
+    sizes = {"rows": rows, "length": length, "eps": eps}
+    is_plain = "BY_GROUPS" not in operands and 0 <= eps <= 1
     if row_parts(layout, length)[0] > 1:
-        squares = Scratch(rows)
-        yield from fold(strided_rows(x, rows, length), squares, target, SUM, take="square(value)")
-        yield Dispatch(
-            kernel("norm_write"),
-            x=x,
-            weight=weight,
-            squares=squares,
-            out=out,
-            count=x.numel,
-            length=length,
-            eps=eps,
-            threads=x.numel,
-        )
-        return
-    if length >= REGISTERS_MIN and fits_registers(target, length) and 0 <= eps <= 1:
-        is_few = rows <= ROWS_FEW  # lib/planes_int8.wgsl adds them up in the same order
+        elements, squares = strided_rows(x, rows, length), Scratch(rows)
+        centers = Scratch(rows) if "mean" in operands else None
+        if centers:
+            yield from fold(elements, centers, target, SUM, finish="total / f32(params.count)")
+            taken = "square(value - of_row[row])"
+            yield from fold(elements, squares, target, SUM, take=taken, of_row=centers)
+        else:
+            yield from fold(elements, squares, target, SUM, take="square(value)")
+        written = {"centers": centers, "squares": squares, "threads": x.numel}
+        yield Dispatch(kernel("norm_write"), x=x, **operands, **sizes, **written)
+    elif is_plain and length >= REGISTERS_MIN and fits_registers(target, length):
+        is_few = "mean" not in operands and rows <= ROWS_FEW  # lib/planes_int8.wgsl adds up in the same order
         held = register_rows(target, rows, length, 2 if is_few else 1, in_one_order=is_few)
-        yield Dispatch(
-            kernel("rms_norm_registers"),
-            **held,
-            EPS=eps,
-            x=x,
-            gain=weight,
-            normed=out,
-            rows=rows,
-            groups=row_groups(target, held, rows),
-        )
-        return
-    yield Dispatch(
-        kernel("rms_norm"),
-        **layout,
-        x=x,
-        weight=weight,
-        out=out,
-        rows=rows,
-        length=length,
-        eps=eps,
-        groups=row_groups(target, layout, rows),
-    )
+        names = {"weight": "gain", "bias": "shift", "out": "normed"}
+        named = {names.get(name, name): each for name, each in operands.items()}
+        groups = row_groups(target, held, rows)
+        yield Dispatch(kernel("norm_registers"), **held, **named, EPS=eps, x=x, rows=rows, groups=groups)
+    else:
+        groups = row_groups(target, layout, rows)
+        yield Dispatch(kernel("norm"), **layout, x=x, **operands, **sizes, groups=groups)
 
 
 def _layer_norm_shapes(
@@ -136,52 +126,9 @@ def _normalise(
         yield fill(rstd, math.nan)
         return
     rows = mean.numel
-    layout = row_layout(target, rows, length)
-    operands: dict[str, Any] = {
-        "x": x,
-        "weight": weight,
-        "bias": bias,
-        "out": out,
-        "mean": mean,
-        "rstd": rstd,
-    }
     channels = {"BY_GROUPS": True, "cycle": cycle, "plane": plane} if cycle > 1 or plane > 1 else {}
-    sizes: dict[str, Any] = {"length": length, "eps": eps, **channels}
-    if row_parts(layout, length)[0] > 1:
-        center, squares = Scratch(rows), Scratch(rows)
-        elements = strided_rows(x, rows, length)
-        yield from fold(elements, center, target, SUM, finish="total / f32(params.count)")
-        yield from fold(elements, squares, target, SUM, take="square(value - of_row[row])", of_row=center)
-        yield Dispatch(
-            kernel("norm_write"),
-            **operands,
-            **sizes,
-            center=center,
-            squares=squares,
-            count=x.numel,
-            threads=x.numel,
-        )
-        return
-    is_plain = cycle == plane == 1 and 0 <= eps <= 1
-    if is_plain and length >= REGISTERS_MIN and fits_registers(target, length):
-        held = register_rows(target, rows, length, 1)
-        yield Dispatch(
-            kernel("layer_norm_registers"),
-            **held,
-            **operands,
-            EPS=eps,
-            rows=rows,
-            groups=row_groups(target, held, rows),
-        )
-        return
-    yield Dispatch(
-        kernel("layer_norm"),
-        **layout,
-        **operands,
-        **sizes,
-        rows=rows,
-        groups=row_groups(target, layout, rows),
-    )
+    operands = {"weight": weight, "bias": bias, "out": out, "mean": mean, "rstd": rstd, **channels}
+    yield from _launches(x, rows, length, eps, target, **operands)
 
 
 def _batch_norm_shapes(x: Operand, *_: object) -> tuple[LiveShape, LiveShape, LiveShape]:

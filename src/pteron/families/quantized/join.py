@@ -12,7 +12,7 @@ from pteron.wgsl import Kernels
 
 kernel = Kernels(__name__)
 
-_ROW_KERNELS = ("rms_norm_registers", "quantize_rows")  # kernels that hold rows in registers
+_ROW_KERNELS = ("norm_registers", "quantize_rows")  # kernels that hold rows in registers
 # Names of queries, keys and values in the product that computes them, and in the rotation.
 _QKV = {"out": "q", "out_b": "k", "out_c": "v"}
 _QUAD_KERNELS = ("q4_tiled", "q4_matrix", "q4_int8", "q4_rows")  # kernels that store quads of columns
@@ -22,7 +22,8 @@ _ROPE_PARAMETERS = ("steps", "rotary", "start", "cache_start", "out_stride", "an
 @join("merge_rows")
 def merge_rows(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
     """Merge the parts of a product, and norm its rows or convert them to int8."""
-    if not _merges_quads(first) or second.kernel.name not in _ROW_KERNELS:
+    is_of_rows = second.kernel.name in _ROW_KERNELS and "mean" not in second.bindings
+    if not _merges_quads(first) or not is_of_rows:
         return None
     out, rows = first.bindings["out"], first.parameters["rows"]
     is_single = "out_b" not in first.bindings

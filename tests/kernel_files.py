@@ -17,7 +17,6 @@ assert len(FILES) == len(PATHS), "two kernels of one name"
 
 # Operands and booleans that a kernel is never without, where its libraries have conditions on them.
 ALWAYS = {
-    "q4_merge_rope": ("q_out", "BY_QUADS"),
     "q4_merge_rows": ("BY_QUADS",),
     "q4_uniform": ("weights_a",),
 }

@@ -190,26 +190,3 @@ def feed_forward(columns: int, hidden: int) -> tuple[Graph, Calls]:
     total = layers.sum(layers.int8_product(gated, columns), x)
     out = layers.int8_product(layers.norm(total), 12)
     return layers.ending(out), [[numbers(1, rows, columns)] for rows in LIVE]
-
-
-def attention_of_int8(depth: int = 64, *, halves: bool = True, shows: bool = False) -> tuple[Graph, Calls]:
-    """Queries, keys and values of int8, turned by halves or by neighbours, and attention over caches; queries
-    may be an output too."""
-    heads, width, capacity = 4, 16, 32
-    layers = Layers()
-    x = layers.input(1, ROWS, depth)
-    steps, seen = layers.size(x, 1), (1, ROWS, heads, width)
-    made = [layers.int8_product(x, heads * width) for _ in range(3)]
-    q, k, v = (layers.made(VIEW, one, [1, steps, heads, width], shape=seen) for one in made)
-    columns = width if halves else width // 2
-    tables = [layers.given(numbers(capacity, columns)) for _ in range(2)]
-    name, rest = "et_vk.apply_rotary_emb_hf.default", [0]
-    if not halves:
-        name, rest = "et_vk.apply_rotary_emb.default", []
-        tables = [layers.made(SLICE, each, 0, 0, steps, 1, shape=(ROWS, columns)) for each in tables]
-    turned = layers.several(name, q, k, *tables, *rest, shapes=[seen, seen])
-    caches = [layers.given(np.zeros((1, capacity, heads, width), np.float32)) for _ in range(2)]
-    attention = *caches, 0, 1, None, 0.0, True, None
-    given = layers.made("sdpa_with_kv_cache.default", *turned, v, *attention, shape=seen)
-    graph = layers.ending(given, made[0]) if shows else layers.ending(given)
-    return graph, [[numbers(1, rows, depth)] for rows in LIVE]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from embedding_join_cases import Tokens, first_layer, tokens_of
-from join_cases import Calls, attention_of_int8, feed_forward, normed_layers, sum_and_norm
+from join_cases import Calls, feed_forward, normed_layers, sum_and_norm
 from measured_case import Case
 from small_graphs import run_graph
 
@@ -41,6 +41,5 @@ JOINED_CASES = [
     joined("a norm", "q4_merge_rows", sum_and_norm(288, 1024)),
     joined("a norm of few rows", "matvec", normed_layers(1028)),
     joined("int8", "q4_merge_rows", feed_forward(288, 1024)),
-    joined("a rotation", "q4_merge_rope", attention_of_int8(1024)),
     joined("an embedding", "q4_digits", (first_layer(Tokens(width=2080)), tokens_of()), "subgroups"),
 ]

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from arguments import Argument, tensor, weight
-from attention_block import CAPACITY, block
-from attention_block import check as check_attention
 from bits import assert_same_bits
 from join_cases import (
     LIVE,
@@ -21,7 +17,6 @@ from join_cases import (
     VIEW,
     Calls,
     Layers,
-    attention_of_int8,
     bound,
     feed_forward,
     names,
@@ -36,12 +31,9 @@ from join_cases import (
 )
 from quantized_cases import packed
 from small_graphs import run_graph
-from subgroup_fixtures import skip_if_narrow
 
 from pteron import Device
 from pteron.dtypes import DType
-from pteron.families.quantized import tiles
-from pteron.families.quantized.tiles import Strip
 from pteron.graph import Graph, Tensor
 from pteron.ops import Target
 from pteron.ops.rewrite import JOINS, REWRITES
@@ -181,123 +173,7 @@ def test_f16(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -
     assert ("out" in bound(launches, "q4_merge_rows")[0]) == shows
 
 
-# Merges and rotations ---------------------------------------------------------------------------
-
-PREFILL = {"S": (9, 5, 6), "p": (0, 9, 14)}
-FORMS = ["neighbours", "halves", "pairs"]
-
-
-SHAPES = [(4, 2, 32), (3, 1, 64), (2, 2, 40)]
-shapes = pytest.mark.parametrize(("heads", "key_heads", "head_width"), SHAPES)
-batches = pytest.mark.parametrize("batch", [1, 2])
-
-
-def turned_block(
-    form: str, heads: int, key_heads: int, head_width: int, batch: int, rotary: int, **options: Any
-) -> tuple[Argument, ...]:
-    """Attention between products. In the "halves" form, RoPE rotates `rotary` elements of each head."""
-    key_heads = heads if form == "pairs" else key_heads
-    arguments = list(block(form, heads, key_heads, head_width, batch, biases=True, **options))
-    if form == "halves":
-        first = arguments.index(form) + 1
-        arguments[first : first + 2] = [weight(CAPACITY, rotary, low=-1, high=1) for _ in range(2)]
-    return tuple(arguments)
-
-
-@pytest.mark.long(every=19)
-@pytest.mark.parametrize(("form", "rest"), [("neighbours", 0), ("halves", 0), ("halves", 8), ("pairs", 0)])
-@shapes
-@batches
-def test_rotations(
-    form: str,
-    rest: int,
-    heads: int,
-    key_heads: int,
-    head_width: int,
-    batch: int,
-    gpu: Target,
-    launches: list[Launch],
-) -> None:
-    """Against float64, for every form of tables."""
-    sizes = heads, key_heads, head_width, batch, head_width - rest
-    residual = tensor(batch, "S", 12)
-    check_attention(gpu, turned_block(form, *sizes, output=12, residual=residual), live=PREFILL)
-    assert "q4_merge_rope" in names(launches)
-    assert "rope" not in names(launches)
-
-
-@pytest.mark.long(every=18)
-@pytest.mark.parametrize("form", FORMS)
-@shapes
-@batches
-def test_rotations_of_tiles(
-    form: str,
-    heads: int,
-    key_heads: int,
-    head_width: int,
-    batch: int,
-    gpu: Target,
-    launches: list[Launch],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The same of products that are not split: halves of a head are not the same invocation's."""
-    split_into(monkeypatch, 1)
-    sizes = heads, key_heads, head_width, batch, head_width
-    check_attention(replace(gpu, buffers_max=9), turned_block(form, *sizes), live=PREFILL)
-    assert ("rope" in names(launches)) == (form == "halves")
-    assert any("q_out" in each for each in bound(launches, "q4_tiled")) == (form != "halves")
-
-
-@pytest.mark.long(every=2)
-@pytest.mark.parametrize("form", FORMS)
-def test_rotations_of_strips(
-    form: str, own_subgroups: Target, launches: list[Launch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same of strips, which need subgroups of eight lanes: q4_rows exchanges values among eight."""
-    skip_if_narrow(own_subgroups)
-    monkeypatch.setattr(tiles, "choose_strip", lambda *_: (Strip(8, 1), 1))  # as for groups of 8
-    target = replace(own_subgroups, buffers_max=9)
-    check_attention(target, turned_block(form, 4, 2, 32, 2, 32), live=PREFILL)
-    assert ("rope" in names(launches)) == (form == "halves")
-    assert any("q_out" in each for each in bound(launches, "q4_rows")) == (form != "halves")
-
-
-@pytest.mark.long(every=12)
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize(("head_width", "rotary"), [(36, 36), (40, 36), (34, 32)])
-def test_heads_that_are_no_quads(
-    head_width: int,
-    rotary: int,
-    parts: int,
-    gpu: Target,
-    launches: list[Launch],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    split_into(monkeypatch, parts)
-    check_attention(gpu, turned_block("halves", 4, 2, head_width, 1, rotary), live=PREFILL)
-    assert "rope" in names(launches)
-
-
-def test_a_device_of_few_buffers(
-    gpu: Target, launches: list[Launch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tiles bind x, weights, scales and bias besides what a rotation binds: one more than eight."""
-    split_into(monkeypatch, 1)
-    check_attention(replace(gpu, buffers_max=8), turned_block("neighbours", 4, 2, 32, 1, 32), live=PREFILL)
-    assert "rope" in names(launches)
-
-
-@pytest.mark.long(every=9)
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_rotations_in_float_types(
-    dtype: str, parts: int, gpu: Target, launches: list[Launch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    split_into(monkeypatch, parts)
-    arguments = turned_block("neighbours", 4, 2, 32, 1, 32)
-    tolerance = 3e-5 if dtype == "f32" else 2e-2
-    check_attention(replace(gpu, buffers_max=9), arguments, live=PREFILL, dtype=dtype, tolerance=tolerance)
-    assert "rope" not in names(launches)
+# Norms and products ----------------------------------------------------------------------------
 
 
 @pytest.mark.long(every=11)
@@ -314,21 +190,3 @@ def test_norms_of_few_rows(
     norms = [name for name in names(launches) if name.startswith("norm")]
     assert len(norms) == (2 if shows else 0)
     assert ("gain" in bound(launches, "matvec")[0]) != shows
-
-
-@pytest.mark.long(every=2)
-@pytest.mark.parametrize("shows", [False, True])
-def test_rotations_of_int8(shows: bool, device: Device, gpu: Target, launches: list[Launch]) -> None:
-    """If another node reads the queries, they are written to memory before RoPE is applied."""
-    check_same(*attention_of_int8(shows=shows), device, gpu)
-    assert ("q4_merge_rope" in names(launches)) != shows
-    assert ("rope" in names(launches)) == shows
-
-
-def test_rotations_of_int8_tiles(
-    device: Device, gpu: Target, launches: list[Launch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    split_into(monkeypatch, 1)
-    check_same(*attention_of_int8(halves=False), device, replace(gpu, buffers_max=16))
-    assert "rope" not in names(launches)
-    assert any("q_out" in each for each in bound(launches, "q4_int8"))

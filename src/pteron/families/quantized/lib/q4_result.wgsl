@@ -6,13 +6,12 @@
 //! extent out_c: rows * (OTHERS - WIDTH_B)
 //! extent partial: PARTS * rows * columns
 // Finishes sums over k: out[m, n] = sum · x_scales[m] + bias[n] + residual[m, n]. The last OTHERS columns go to further
-// outputs; or columns are queries, keys and values (lib/q4_rope.wgsl, lib/q4_quads_rope.wgsl). If k is deep, a launch
+// outputs; or columns are queries, keys and values (lib/q4_rope.wgsl). If k is deep, a launch
 // computes the sums of PARTS parts of it, partial[part][m][n], and q4_merge.wgsl finishes. BY_QUADS finishes four adjacent
 // columns at a time, for outputs whose widths are multiples of four.
 import super::q4_params::{params};
 import super::silu::{silu, silu_quad};
-@if(q_out && BY_QUADS) import super::q4_quads_rope::{put, finish_quad};
-@elif(q_out) import super::q4_rope::{put};
+@if(q_out) import super::q4_rope::{put};
 @if(peaks) import super::q4_peaks::{note_peak};
 
 alias X = f32;
@@ -81,7 +80,6 @@ fn put_other(m: u32, n: u32, value: Value) {
 
 fn store(part: u32, m: u32, n: u32, sum: Value) {
   @if(partial) partial[((part * params.rows + m) * params.columns + n) / UNIT] = sum;
-  @elif(q_out && BY_QUADS) finish_quad(m, n, result(m, n, sum));
   @else put(m, n, result(m, n, sum));
 }
 

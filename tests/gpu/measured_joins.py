@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from embedding_join_cases import Tokens, first_layer, tokens_of
 from join_cases import Calls, feed_forward, normed_layers, sum_and_norm
 from measured_case import Case
 from small_graphs import run_graph
@@ -33,13 +32,12 @@ class JoinedCase(Case):
                 np.testing.assert_allclose(a, b, atol=4e-6)
 
 
-def joined(name: str, kernels: str, drawn: tuple[Graph, Calls], on: str = "hardware") -> JoinedCase:
-    return JoinedCase(name, (), kernels, (on,), {}, *drawn)
+def joined(name: str, kernels: str, drawn: tuple[Graph, Calls]) -> JoinedCase:
+    return JoinedCase(name, (), kernels, ("hardware",), {}, *drawn)
 
 
 JOINED_CASES = [
     joined("a norm", "q4_merge_rows", sum_and_norm(288, 1024)),
     joined("a norm of few rows", "matvec", normed_layers(1028)),
     joined("int8", "q4_merge_rows", feed_forward(288, 1024)),
-    joined("an embedding", "q4_digits", (first_layer(Tokens(width=2080)), tokens_of()), "subgroups"),
 ]

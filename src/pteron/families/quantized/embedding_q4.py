@@ -52,7 +52,7 @@ def pick_rows(
     table: Mapping[str, Any],
     out: Operand,
 ) -> Iterator[Dispatch | Indices]:
-    """The launch for `size` rows of `words` words; `table` are arguments of lib/embedding_row.wgsl."""
+    """The launch for `size` rows of `words` words; `table` are arguments of embedding_q4.wgsl."""
     yield Indices(indices, 0, size - 1)
     yield Dispatch(
         kernel("embedding_q4"),

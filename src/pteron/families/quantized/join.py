@@ -1,4 +1,4 @@
-"""Joins of products with 4-bit weights and the launches before or after them."""
+"""A join of a product with 4-bit weights and what follows its rows."""
 
 from __future__ import annotations
 
@@ -25,16 +25,3 @@ def merge_rows(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch |
     if not is_read(out):
         arguments |= {"out": None, "R": out.storage}  # rows are rounded to this type nevertheless
     return Dispatch(kernel("q4_merge_rows"), **arguments, groups=second.groups)
-
-
-@join("embedding_product")
-def embedding_product(first: Dispatch, second: Dispatch, is_read: IsRead) -> Dispatch | None:
-    """An embedding and a product of its few rows: each workgroup of the product reads the table."""
-    if first.kernel.name != "embedding_q4" or second.kernel.name != "q4_digits":
-        return None
-    out, x = first.bindings["out"], second.bindings.get("x")
-    given, taken = first.arguments, second.arguments
-    if x is None or not same_memory(out, x) or 2 * int(given["TABLE_WORDS"]) != int(taken["QUADS"]):
-        return None
-    picked = {name: each for name, each in given.items() if name not in ("out", "count")}
-    return Dispatch(second.kernel, **{**picked, **taken}, groups=second.groups)

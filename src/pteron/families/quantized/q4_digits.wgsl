@@ -14,7 +14,6 @@ import super::lib::q4_params::{params};
 import super::lib::q4_result::{X, added, put};
 @if(q_out) import super::lib::q4_rope::{angle, row_of_pair};
 @if(peaks) import super::lib::q4_peaks::{put_peaks};
-@if(table) import super::lib::x_source_embedding::{keep_rows};
 import super::lib::experts::{MATRICES, SHARE, KEPT, first_row, x_row};
 import super::lib::x_planes::{planes, units};
 @if(IS_INT8) import super::lib::planes_int8::{PLANES, factor, load_planes, zero_point};
@@ -144,7 +143,6 @@ fn main(
   var bundle = block * ROUNDS * BUNDLES + bundle_index;
   var held = fetch(bundle, m_first, part, lane);
   load_planes(m_first, local);
-  @if(table) keep_rows(block, m_first, local);
   workgroupBarrier();
   var factors = array<f32, ROWS>();
   var zeros = array<i32, ROWS>();

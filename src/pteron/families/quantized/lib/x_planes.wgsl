@@ -7,7 +7,6 @@
 // loads eight elements at a time, four invocations a chunk.
 import super::q4_params::{params};
 @if(parts) import super::x_source_splits::{load_pair};
-@elif(table) import super::x_source_embedding::{load_pair, keep_rows};
 
 alias G = f32;
 
@@ -23,10 +22,10 @@ fn weighted(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> {
   @else return value;
 }
 
-@if(!parts && !table) @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
+@if(!parts) @group(0) @binding(0) var<storage, read> x: array<vec4<X>>;
 
 // Two vec4s of a row, neighbours or the last one twice.
-@if(!parts && !table)
+@if(!parts)
 fn load_pair(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
   let first = x_row(m) * QUADS;
   return mat2x4(vec4<f32>(x[first + quads.x]), vec4<f32>(x[first + quads.y]));

@@ -15,13 +15,12 @@ from targets import TARGETS, modules_of
 import pteron
 from pteron.dtypes import DType
 from pteron.families.attention.layouts import MATRIX_TILES, MatrixTiles
-from pteron.families.quantized import peaks
 from pteron.format.program import read_program
 from pteron.format.source import open_bytes
 from pteron.format.weights import load_weights
 from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import Form
-from pteron.llm.sampling.graphs import batch_graph, peaks_graph, sampler_graph
+from pteron.llm.sampling.graphs import batch_graph, sampler_graph
 from pteron.ops import Target, tile_table
 from pteron.ops.row_layout import shared_rows
 from pteron.ops.tiles import matrix_tiles
@@ -168,14 +167,3 @@ def test_a_fault_is_found(dawn: DawnCompiler) -> None:
     good = compose(kernel("unary"))
     faulty = replace(good, source=good.source.replace("  out[i] =", "  workgroupBarrier();\n  out[i] ="))
     assert "'workgroupBarrier' must only be called from uniform control flow" in str(dawn.complaints(faulty))
-
-
-@pytest.mark.rewrites
-def test_logits_that_leave_their_peaks(dawn: DawnCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks, "COLUMNS_MIN", 1)
-    path = FIXTURES / "models" / "tiny_llama_q4.pte"
-    file = read_program(open_bytes(path).view, path.name)
-    (graph,) = read_graphs(file, next(each for each in file.methods if each.name == "forward"), {})
-    planned = list(modules_of(graph))
-    assert any("peaks" in {binding.name for binding in module.bindings} for _, module in planned)
-    compile_planned(dawn, [*planned, *modules_of(peaks_graph(251))])

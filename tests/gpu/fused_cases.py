@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from arguments import Argument, TensorArgument, tensor, weight
+from arguments import Argument, tensor, weight
 from check import check_op
 from quantized_cases import groups_of, packed
 
-from pteron.families.quantized import peaks
 from pteron.ops import Target
 from pteron.reference.products import matrix_q4, matrix_q8
 
@@ -122,15 +121,3 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((96, 5, 66), {"bits": 8, "group": 16, "minima": True, "norm": True}),
     ((1088, 67), {"bits": 8, "group": 1088, "residual": tensor("M", 67)}),  # one scale in a row
 ]
-PEAKS = "pteron.linear_q4_peaks"
-
-
-def memory() -> TensorArgument:
-    return weight(values=np.zeros((peaks.BLOCKS_MAX, 4), np.int32), dtype="i32")
-
-
-def product(
-    x: Any, gain: Any, eps: float, weights: Any, scales: Any, bias: Any, group: int, bits: int, *rest: Any
-) -> Any:
-    biases, minima = (None if each is None else [each] for each in (bias, rest[0]))
-    return fused(x, gain, eps, [weights], [scales], biases, group, bits, minima, None, False)[0]

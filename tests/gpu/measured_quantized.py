@@ -6,9 +6,8 @@ from typing import Any
 
 from affine_cases import DECOMPOSED, eager
 from arguments import tensor, weight
-from fused_cases import FUSED, FUSED_INT8, PEAKS, fused, fused_int8, memory
+from fused_cases import FUSED, FUSED_INT8, fused, fused_int8
 from fused_cases import factors as factors_q4
-from fused_cases import product as peaks_product
 from int8 import ADD, FULL, LINEAR, bias_of, factors
 from int8_planes import CONV, DEPTHWISE, depthwise, regular
 from measured_case import Case, case
@@ -59,24 +58,6 @@ def fused_case(depth: int, *columns: int, biases: bool, gated: bool) -> Case:
     live = {"M": (3, 1, 4)}
     x = tensor(1, "M", depth)
     return case(FUSED, x, *arguments, kernels="q4_digits", on=("subgroups",), oracle=fused, live=live)
-
-
-def peaks_case(depth: int, columns: int) -> Case:
-    """A row of results, and the greatest of their blocks."""
-    (matrix,), (scales,) = factors_q4(depth, columns)
-    arguments = (
-        tensor(1, 1, depth),
-        weight(depth),
-        1e-5,
-        matrix,
-        scales,
-        weight(columns),
-        32,
-        4,
-        None,
-        memory(),
-    )
-    return case(PEAKS, *arguments, kernels="q4_digits", on=("subgroups",), oracle=peaks_product)
 
 
 def dynamic_case(rows: tuple[int, ...], kernels: str, on: str, *columns: int, gated: bool) -> Case:
@@ -156,7 +137,6 @@ QUANTIZED_CASES = [
     product_q4((17, 8), "q4_rows q4_merge", "subgroups", 1028, 68),
     fused_case(72, 33, 33, biases=True, gated=True),
     fused_case(1024, 5, 66, 1, biases=False, gated=False),
-    peaks_case(72, 1037),
     product_q4((3, 1), "q4_thread q4_merge", "software", 80_000, 5),
     product_q4((20, 9), "q4_tiled q4_merge", "hardware", 1028),
     product_q4((20, 9), "q4_tiled q4_merge", "hardware", 1028, 68),

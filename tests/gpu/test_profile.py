@@ -20,7 +20,6 @@ import pteron
 from pteron import Device, InputError, Profile
 from pteron.cli import main
 from pteron.cli.profile import GROUPINGS, TIMINGS
-from pteron.families.quantized import peaks
 from pteron.format.records import KernelCall
 from pteron.graph import Tensor
 from pteron.ops import Target, Weight
@@ -116,15 +115,13 @@ def test_launches_are_those_of_the_plan(decoded: Profile, models: Path) -> None:
 
 
 def test_a_decode_step_draws_a_token(decoded: Profile, models: Path) -> None:
-    """Its last launches are the sampler's, with its logits or their peaks for bytes; reading a prompt has
-    none."""
+    """Its last launches are the sampler's, with its logits for bytes; reading a prompt has none."""
     drawing = [launch for launch in decoded.launches if launch.delegate is None]
     assert drawing
     assert decoded.launches[-len(drawing) :] == tuple(drawing)
     assert {(launch.family, launch.layer) for launch in drawing} == {("sampling", None)}
-    assert {launch.operator for launch in drawing} <= {"pteron.sample", "pteron.sample_peaks"}
-    if drawing[0].operator == "pteron.sample":
-        assert drawing[0].bytes_read == 4 * 512  # the vocabulary
+    assert {launch.operator for launch in drawing} == {"pteron.sample"}
+    assert drawing[0].bytes_read == 4 * 512  # the vocabulary
     (row,) = (row for row in group_launches(decoded, "node") if row.name.startswith("draw pteron.sample"))
     assert row.launches == tuple(drawing)
     assert any("the next token" in note for note in notes(decoded))
@@ -136,14 +133,12 @@ def test_a_decode_step_draws_a_token(decoded: Profile, models: Path) -> None:
 def test_kernels_for_other_adapters(
     models: Path, device: Device, own_subgroups: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A decode step with the kernels for real GPUs: fewer launches per layer, and the last product writes
-    the values that the sampler reads."""
-    monkeypatch.setattr(peaks, "COLUMNS_MIN", 512)
+    """A decode step with the kernels for real GPUs: fewer launches per layer."""
     monkeypatch.setattr(device, "target", own_subgroups)
     profile = pteron.profile(models / "tiny_llama_q4.pte", Decode(20), runs=1, ceilings=False)
     counts = Counter(launch.layer for launch in profile.launches)
     assert counts[0] == counts[1] >= 4
-    assert profile.launches[-1].operator == "pteron.sample_peaks"
+    assert profile.launches[-1].operator == "pteron.sample"
     assert profile.launches[-1].bytes_read > 0
 
 

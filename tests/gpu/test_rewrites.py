@@ -12,7 +12,6 @@ from bits import assert_same_bits
 from small_graphs import run
 
 import pteron
-from pteron.families.quantized import peaks
 from pteron.gpu import Device
 from pteron.llm import LanguageModel
 from pteron.llm.engine.batched_model import BatchedModel, BatchRow
@@ -29,7 +28,6 @@ PROGRAMS = {
     "gated_linear": "models/tiny_llama_q4",
     "norm_linear": "models/tiny_llama_q4",
     "linear_add": "models/tiny_llama_q4",
-    "linear_peaks": "models/tiny_llama_q4",
     "shared_qparams": "models/tiny_llama_8da4w",
     "linear_dynamic": "models/tiny_llama_8da4w",
     "rope_slice": "models/tiny_llama_q4",
@@ -43,13 +41,8 @@ PROGRAMS = {
 }
 # And one over rows of many sequences, which a program of one has by `passes.batched`.
 IN_ROWS = {"rope_attend_rows": "models/tiny_llama_q4"}
-# Those whose parts are launched as before where there are no subgroups, and one that saves others a launch.
-BY_SUBGROUPS = {"gated_linear", "norm_linear", "linear_rope_sdpa", "attention_linear", "linear_peaks"}
-
-
-@pytest.fixture(autouse=True)
-def _vocabularies_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks, "COLUMNS_MIN", 1)
+# Those whose parts are launched as before where there are no subgroups.
+BY_SUBGROUPS = {"gated_linear", "norm_linear", "linear_rope_sdpa", "attention_linear"}
 
 
 def run_in_rows(off: str, path: Path, device: Device) -> tuple[np.ndarray, int]:

@@ -25,7 +25,6 @@ from sketch import plan_at
 
 import pteron
 from pteron.dtypes import DType
-from pteron.families.quantized import peaks
 from pteron.graph import Tensor
 from pteron.ops import RequirementError, Target, Weight
 from pteron.ops.operand import joined
@@ -219,17 +218,6 @@ def test_matrices_are_stored_one_below_the_other() -> None:
         joined([words, scales])
 
 
-def test_every_output_has_peaks_of_its_own() -> None:
-    layer = Layer()
-    other = layer.tensor(1, 3, 64)
-    outs = [layer.product(layer.norm(x), peaks.COLUMNS_MIN) for x in (layer.x, other)]
-    calls = prepare(layer.graph([layer.x, other], outs)).calls
-    assert [call.operator.name for call in calls] == ["pteron.linear_q4_peaks"] * 2
-    first, second = (call.mutated for call in calls)
-    assert len(first) == len(second) == 1
-    assert not {value.id for value in first} & {value.id for value in second}
-
-
 @pytest.mark.parametrize("gated", [False, True])
 def test_what_is_larger_than_a_binding_together_is_launched_apart(gated: bool) -> None:
     layer = Layer()
@@ -242,16 +230,14 @@ def test_what_is_larger_than_a_binding_together_is_launched_apart(gated: bool) -
         assert launches.count("q4_digits") == products
 
 
-@pytest.mark.parametrize(("depth", "leaves_peaks"), [(4608, True), (4640, False)])
-def test_peaks_take_workgroup_memory(depth: int, leaves_peaks: bool) -> None:
-    """Where x leaves no room for those of all subgroups, the product is made without them."""
+@pytest.mark.parametrize("depth", [4608, 4640])
+def test_rows_take_workgroup_memory(depth: int) -> None:
     target = Target(is_cpu=False, subgroup_size=8, invocations_max=256, workgroup_bytes_max=16600)
     layer = Layer()
     x = layer.tensor(1, 1, depth)
     compiled = layer.prepare([x], [layer.product(layer.norm(x), 4096)], target)
     (launch,) = plan_at(compiled).launches
     assert launch.module.kernel.name == "q4_digits"
-    assert any(binding.name == "peaks" for binding in launch.module.bindings) == leaves_peaks
     assert workgroup_bytes(launch) <= target.workgroup_bytes_max
 
 

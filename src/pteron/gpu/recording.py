@@ -163,18 +163,9 @@ class Recording:
         self._own: WeakKeyDictionary[States, dict[object, list[list[Any]]]] = WeakKeyDictionary()
         self._advances: dict[object, ParameterAdvance | None] = {}
         self._accesses: dict[PlanBuffer, set[str]] = {}
-        self._peaks: dict[PlanBuffer, tuple[PlanBuffer, int]] = {}
         for launch in plan.launches:
-            bound: dict[str, PlanBuffer] = {}
             for binding, reference in zip(launch.module.bindings, launch.buffers, strict=True):
-                bound[binding.name] = reference
                 self._accesses.setdefault(reference, set()).add(binding.access)
-                if binding.access == "read_write":
-                    self._peaks.pop(reference, None)
-            if {"out", "peaks"} <= bound.keys():  # lib/q4_peaks.wgsl: one peak for each workgroup
-                across = launch.groups[0]
-                assert isinstance(across, int)  # there is one row
-                self._peaks[bound["out"]] = bound["peaks"], across
 
     def replay(self, states: States | None = None, places: Places | None = None) -> Replay:
         """The launches bound to a sequence's states; `states` is None if the plan has none. `places` replaces
@@ -184,8 +175,7 @@ class Recording:
         return self._kept(states, places or {}, None)
 
     def replay_states(self, states: States) -> Replay:
-        """The launches up to the last that writes a state: all that later calls depend on, without outputs.
-        Maxima of logits are states for one step only."""
+        """The launches up to the last that writes a state: what later calls depend on, without outputs."""
         return self._kept(states, {}, self._count_of_states)
 
     @cached_property
@@ -194,7 +184,7 @@ class Recording:
             index
             for index, launch in enumerate(self.plan.launches)
             for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True)
-            if isinstance(buffer, State) and binding.access == "read_write" and binding.name != "peaks"
+            if isinstance(buffer, State) and binding.access == "read_write"
         ]
         return max(writes) + 1 if writes else None
 
@@ -216,10 +206,6 @@ class Recording:
     def touches(self, buffer: PlanBuffer) -> bool:
         """Whether any dispatch reads or writes a buffer."""
         return buffer in self._accesses
-
-    def peaks(self, buffer: PlanBuffer) -> tuple[PlanBuffer, int] | None:
-        """The buffer with the maximum of each block of another buffer, and the number of blocks."""
-        return self._peaks.get(buffer)
 
     def only_reads(self, buffer: PlanBuffer) -> bool:
         """Whether the plan leaves a buffer unchanged."""

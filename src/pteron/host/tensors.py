@@ -116,7 +116,6 @@ class View:
     shape: Shape
     dtype: DType
     storage: Storage
-    peaks: View | None = None  # maxima of the blocks of its only row, if a kernel wrote them
 
     @property
     def nbytes(self) -> int:
@@ -126,7 +125,7 @@ class View:
         """The last of its rows."""
         width = self.shape[-1]
         offset = self.offset + self.nbytes - width * self.storage.itemsize
-        return View(self.buffer, offset, (1, width), self.dtype, self.storage, self.peaks)
+        return View(self.buffer, offset, (1, width), self.dtype, self.storage)
 
 
 class Fetch:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError
 from pteron.gpu import (
     Arena,
@@ -201,14 +200,7 @@ class Session:
         return [
             plan.integers[port.id].evaluate(numbers)
             if isinstance(port, SymbolPort)
-            else View(
-                self.buffer(port, states),
-                0,
-                plan.shape(port.id, numbers),
-                port.dtype,
-                port.storage,
-                self._peaks(recording, port, states),
-            )
+            else View(self.buffer(port, states), 0, plan.shape(port.id, numbers), port.dtype, port.storage)
             for port in self.executable.outputs
         ]
 
@@ -310,15 +302,6 @@ class Session:
             self.device.release_kernels()
             self._arena.close()
             self._weights.close()
-
-    def _peaks(self, recording: Recording, port: TensorPort, states: States) -> View | None:
-        """The maxima of an output's blocks, if the recording writes them to a state. The size is checked
-        because a file may declare a smaller state."""
-        place, blocks = recording.peaks(port.buffer) or (None, 0)
-        if not isinstance(place, State):
-            return None
-        found = View(states[place], 0, (blocks, 4), DType.I32, Storage.I32)
-        return found if 0 < found.nbytes <= found.buffer.size else None
 
     def _run_once(self) -> None:
         """Run the calls of the graph that depend only on constants."""

@@ -146,13 +146,12 @@ def _place(place: Place) -> list[int]:
 
 
 def _state_launches(plan: Plan) -> int:
-    """The launches up to the last that writes a state; all of them if none does. Maxima of logits (`peaks`)
-    are states for one step only."""
+    """The launches up to the last that writes a state; all of them if none does."""
     writes = [
         index + 1
         for index, launch in enumerate(plan.launches)
         for binding, buffer in zip(launch.module.bindings, launch.buffers, strict=True)
-        if isinstance(buffer, State) and binding.access == "read_write" and binding.name != "peaks"
+        if isinstance(buffer, State) and binding.access == "read_write"
     ]
     return max(writes, default=len(plan.launches))
 

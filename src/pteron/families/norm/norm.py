@@ -33,7 +33,7 @@ def _launches(
 ) -> Iterator[Dispatch]:
     """A norm of `rows` rows of `length` elements, by the kernel that suits them (lib/norm.wgsl)."""
     layout = row_layout(target, rows, length)
-    sizes = {"rows": rows, "length": length, "eps": eps}
+    sizes: dict[str, Any] = {"rows": rows, "length": length, "eps": eps}
     is_plain = "BY_GROUPS" not in operands and 0 <= eps <= 1
     if row_parts(layout, length)[0] > 1:
         elements, squares = strided_rows(x, rows, length), Scratch(rows)
@@ -44,7 +44,7 @@ def _launches(
             yield from fold(elements, squares, target, SUM, take=taken, of_row=centers)
         else:
             yield from fold(elements, squares, target, SUM, take="square(value)")
-        written = {"centers": centers, "squares": squares, "threads": x.numel}
+        written: dict[str, Any] = {"centers": centers, "squares": squares, "threads": x.numel}
         yield Dispatch(kernel("norm_write"), x=x, **operands, **sizes, **written)
     elif is_plain and length >= REGISTERS_MIN and fits_registers(target, length):
         is_few = "mean" not in operands and rows <= ROWS_FEW  # lib/planes_int8.wgsl adds up in the same order

@@ -9,7 +9,6 @@ from pteron.families.quantized import (
     join,
     layers_q8,
     linear_q4,
-    peaks,
     products,
     qparams,
 )

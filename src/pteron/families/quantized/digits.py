@@ -42,18 +42,14 @@ class Layout:
         return replace(self, rounds=rounds)
 
 
-def suits(target: Target, rows: AnyInt, packed: PackedWeights, subgroup_bytes: int = 0) -> bool:
-    """Whether the kernel can run for this number of rows on this device, with `subgroup_bytes` of additional
-    workgroup memory per subgroup."""
+def suits(target: Target, rows: AnyInt, packed: PackedWeights) -> bool:
+    """Whether the kernel can run for this number of rows on this device."""
     is_even = packed.pitch % CHUNK == 0 and (packed.group % CHUNK == 0 or _is_halved(packed))
     rows_max = target.workgroups_max if packed.choice else ROWS_FEW
     is_some = 0 < rows <= rows_max and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
-    if not (is_even and is_some and can_share):
-        return False
-    layout = layout_of(target, packed, 1)
-    more = subgroup_bytes * layout.split * layout.bundles
-    return _bytes(target, packed, layout) + more <= target.workgroup_bytes_max
+    is_fit = is_even and is_some and can_share
+    return is_fit and _bytes(target, packed, layout_of(target, packed, 1)) <= target.workgroup_bytes_max
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,11 @@ from pteron.ops.operand import joined
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """One to three outputs, which share the product's columns, and what is added to them. With `peaks`, a
-    single row also stores the maximum of each block of columns (lib/q4_peaks.wgsl)."""
+    """One to three outputs, which share the product's columns, and what is added to them."""
 
     outputs: tuple[Operand, ...]
     bias: Operand | Weight | None = None
     residual: Operand | None = None  # of the shape of the only output
-    peaks: Operand | None = None
 
     @property
     def count(self) -> AnyInt:
@@ -38,7 +36,7 @@ class Epilogue:
         outputs = dict(zip(("out", "out_b", "out_c"), self.outputs, strict=False))
         _, *others = (out.shape[-1] for out in self.outputs)
         widths = {"OTHERS": sum(others), "WIDTH_B": others[0]} if others else {}
-        return {**outputs, **widths, "bias": self.bias, "residual": self.residual, "peaks": self.peaks}
+        return {**outputs, **widths, "bias": self.bias, "residual": self.residual}
 
 
 @dataclass(frozen=True, slots=True)

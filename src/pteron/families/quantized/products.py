@@ -69,11 +69,10 @@ class Products:
     def bias(self) -> Operand | Weight | None:
         return _joined_biases(self.weights, self.biases)
 
-    def in_one_launch(self, target: Target, subgroup_bytes: int = 0) -> PackedWeights | None:
-        """All weights, if the kernel for few rows can run with `subgroup_bytes` of additional workgroup
-        memory per subgroup; or None."""
+    def in_one_launch(self, target: Target) -> PackedWeights | None:
+        """All weights, if the kernel for few rows can run; or None."""
         packed = _joined_weights(self._matrices)
-        return packed if self._are_few(packed, target, subgroup_bytes) else None
+        return packed if self._are_few(packed, target) else None
 
     def launch(
         self,
@@ -141,8 +140,8 @@ class Products:
         if is_gated:
             yield from OPERATORS["pteron.silu_mul"].compute(*made, *outputs)
 
-    def _are_few(self, packed: PackedWeights, target: Target, subgroup_bytes: int = 0) -> bool:
-        return packed.fits(target) and digits.suits(target, self._rows, packed, subgroup_bytes)
+    def _are_few(self, packed: PackedWeights, target: Target) -> bool:
+        return packed.fits(target) and digits.suits(target, self._rows, packed)
 
     @property
     def _rows(self) -> AnyInt:

@@ -13,7 +13,6 @@
 import super::lib::q4_params::{params};
 import super::lib::q4_result::{X, added, put};
 @if(q_out) import super::lib::q4_rope::{angle, row_of_pair};
-@if(peaks) import super::lib::q4_peaks::{put_peaks};
 import super::lib::experts::{MATRICES, SHARE, KEPT, first_row, x_row};
 import super::lib::x_planes::{planes, units};
 @if(IS_INT8) import super::lib::planes_int8::{PLANES, factor, load_planes, zero_point};
@@ -139,8 +138,7 @@ fn main(
   let part = local / SUBGROUP % SPLIT;
   let bundle_index = local / (SUBGROUP * SPLIT);
   let m_first = group.x * ROWS; // workgroups that read the same weights follow one another
-  let block = group.y + group.z * groups.y;
-  var bundle = block * ROUNDS * BUNDLES + bundle_index;
+  var bundle = (group.y + group.z * groups.y) * ROUNDS * BUNDLES + bundle_index;
   var held = fetch(bundle, m_first, part, lane);
   load_planes(m_first, local);
   workgroupBarrier();
@@ -209,5 +207,4 @@ fn main(
     bundle = following;
     held = next;
   }
-  @if(peaks) put_peaks(block, local);
 }

@@ -9,11 +9,11 @@ from pteron.dtypes import DType
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.logits_rows import SETTINGS_WORDS
-from pteron.llm.sampling.operator import SAMPLE, SAMPLE_PEAKS, SAMPLE_ROWS, mask_words
+from pteron.llm.sampling.operator import SAMPLE, SAMPLE_ROWS, mask_words
 from pteron.plan.advance import GROWTHS
 
 # Value ids. In a batch, STEPS are positions.
-LOGITS, STEPS, SEEN, BIAS, MASK, TOKEN, DRAWN, RESULTS, GROWING, WORDS, PEAKS, SLOTS, SETTINGS = range(13)
+LOGITS, STEPS, SEEN, BIAS, MASK, TOKEN, DRAWN, RESULTS, GROWING, WORDS, SLOTS, SETTINGS = range(12)
 NUMBERS = range(20, 29)  # in the order of form.numbers
 
 
@@ -37,15 +37,6 @@ def sampler_graph(vocabulary: int, form: Form, dtype: DType, rows: int = 1) -> G
     )
     inputs: tuple[Tensor | SymInt, ...] = (logits, seed, *others)
     return Graph("sampler", (Node(0, SAMPLE, arguments),), inputs, (token, drawn), is_internal=True)
-
-
-def peaks_graph(blocks: int) -> Graph:
-    """The greedy draw of one sequence from the peaks of its blocks, over states as above."""
-    peaks = Tensor(PEAKS, DType.I32, (blocks, 4))
-    token, drawn = _state(TOKEN, (1, 1)), _state(DRAWN, (Form().pairs, 2))
-    states = _state(STEPS, (1,)), _state(GROWING, (GROWTHS, 2)), _state(WORDS, (1,))
-    node = Node(0, SAMPLE_PEAKS, (peaks, *states, ValueList(RESULTS, (token, drawn))))
-    return Graph("peaks", (node,), inputs=(peaks,), outputs=(token, drawn), is_internal=True)
 
 
 def batch_graph(vocabulary: int, slots: int, form: Form, dtype: DType) -> Graph:

@@ -1,5 +1,5 @@
-"""Operators that draw the next token on the GPU: from the logits of one sequence, from the block maxima of
-its logits (peaks), or for every row of a batch.
+"""Operators that draw the next token on the GPU: from the logits of one sequence, or for every row of a
+batch.
 
 1. If a mask, biases or penalties apply, `sample_change` writes the changed logits.
 2. `sample_scan` finds the maximum of each block of logits; a greedy draw needs no more.
@@ -22,10 +22,9 @@ from pteron.llm.sampling.form import RING, Form
 from pteron.llm.sampling.logits_rows import BLOCK, LANES, SETTINGS_WORDS, Batch, LogitsRows, Numbers, kernel
 from pteron.llm.sampling.settings import TOPS_MAX
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, op, require
-from pteron.ops.row_layout import shared_rows
 from pteron.plan.advance import GROWTHS
 
-SAMPLE, SAMPLE_PEAKS, SAMPLE_ROWS = "pteron.sample", "pteron.sample_peaks", "pteron.sample_rows"
+SAMPLE, SAMPLE_ROWS = "pteron.sample", "pteron.sample_rows"
 LANES_MERGING = 64  # blocks are few
 BINS = 256  # per step of a search
 SHIFTS = (24, 16, 8, 0)  # position of the eight bits that a step finds
@@ -127,36 +126,6 @@ def sample_rows(
     if flags.has_top_logprobs:
         yield from list_top_tokens(rows, TOPS_MAX, positions, drawn)
     yield _merge(rows, flags, picks, seen, positions, tokens, drawn)
-
-
-@op(SAMPLE_PEAKS, "peaks steps! growths! words! -> token drawn", shape=lambda peaks, *_: ((1, 1), (RING, 2)))
-def sample_peaks(
-    peaks: Operand,
-    steps: Operand,
-    growths: Operand,
-    words: Operand,
-    token: Operand,
-    drawn: Operand,
-    *,
-    target: Target,
-) -> Iterator[Dispatch]:
-    """The likeliest token, from the maximum of every block: (its bits, its token, its bits again, the bits of
-    the sum of exp(logit - maximum)), as written by the kernel that computes the logits."""
-    yield Dispatch(
-        kernel("sample_merge"),
-        **shared_rows(target, LANES, 1),
-        RING=RING,
-        GROWTHS=GROWTHS,
-        picks=peaks,
-        steps=steps,
-        token=token,
-        drawn=drawn,
-        growths=growths,
-        words=words,
-        block_count=peaks.shape[0],
-        vocabulary=0,
-        groups=(1, 1, 1),
-    )
 
 
 def _merge(

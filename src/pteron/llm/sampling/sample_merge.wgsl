@@ -25,7 +25,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> blocks: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> picks: array<vec4<u32>>; // score, token, logit; without blocks, the sum too
+@group(0) @binding(1) var<storage, read> picks: array<vec4<u32>>; // score, token, logit
 @group(0) @binding(2) var<storage, read_write> seen: array<u32>;
 @group(0) @binding(3) var<storage, read_write> steps: array<i32>; // tokens drawn before; in a batch, the position
 @group(0) @binding(4) var<storage, read_write> token: array<i32>;
@@ -33,12 +33,6 @@ struct Params {
 @group(0) @binding(6) var<storage, read> growths: array<vec2<u32>>; // place, growth; 0: nothing grows
 @group(0) @binding(7) var<storage, read_write> words: array<u32>;
 @group(0) @binding(8) var<uniform> params: Params;
-
-// The greatest logit of a block, and the sum of exp(logit - greatest).
-fn looked_at(block: u32) -> vec2<f32> {
-  @if(blocks) return blocks[block].xy;
-  @else return bitcast<vec2<f32>>(picks[block].zw);
-}
 
 @compute @workgroup_size(WORKGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -54,7 +48,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var sum = 0.0; // of exp(logit - lane_most), so far
   for (var block = local; block < params.block_count; block += LANES) {
     let offered = picks[first + block];
-    let looked = looked_at(first + block);
+    let looked = blocks[first + block].xy;
     let score = bitcast<f32>(offered.x);
     if (score > best || best_block == 0xffffffffu) {
       best = score;

@@ -24,7 +24,7 @@ from pteron.runtime.session import Session
 SESSIONS_MAX = 16  # each takes the memory of a few rows of logits
 BANNED = np.float32(-3.4028234e38)  # LOWEST in lib/nan.wgsl
 SEEN_BEFORE = np.uint32(1 << 31)  # a token of the prompt
-_Key: TypeAlias = tuple[Device, int, Form | None, DType, int]
+_Key: TypeAlias = tuple[Device, int, Form, DType, int]
 
 
 class SamplerSessions:
@@ -32,21 +32,17 @@ class SamplerSessions:
     compiled."""
 
     def __init__(self) -> None:
-        # By vocabulary and form; draws from peaks have no form, and a number of blocks instead.
         self._sessions: OrderedDict[_Key, Session] = OrderedDict()
         self.last_rows: RowDraws | None = None  # whose numbers are on the GPU
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, device: Device, size: int, form: Form | None, dtype: DType, rows: int = 1) -> Session:
+    def find(self, device: Device, size: int, form: Form, dtype: DType, rows: int = 1) -> Session:
         """The session for logits of up to `rows` rows; it draws from the last."""
         key = device, size, form, dtype, rows
         if key not in self._sessions:
-            graph = (
-                graphs.peaks_graph(size) if form is None else graphs.sampler_graph(size, form, dtype, rows)
-            )
-            self._sessions[key] = Session.of(graph, device)
+            self._sessions[key] = Session.of(graphs.sampler_graph(size, form, dtype, rows), device)
         self._sessions.move_to_end(key)
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
@@ -108,7 +104,6 @@ class Sampler:
                 device.write(self._states[State(graphs.BIAS)], biases)
         self._kept: View | None = None
         self._steps: int | None = 0  # counted on the GPU; None: unknown
-        self._of_peaks: dict[int, tuple[Session, States]] = {}  # by number of blocks
         self._rows: RowDraws | None = None
 
     @property
@@ -183,9 +178,6 @@ class Sampler:
 
     def graph(self, logits: View) -> Graph:
         """The graph that `replay` runs for a row of logits."""
-        peaks = self._peaks(logits)
-        if peaks:
-            return graphs.peaks_graph(peaks.shape[0])
         return graphs.sampler_graph(self._vocabulary, self.form, logits.dtype)
 
     def replay(self, logits: View, step: int, token: Buffer, growing: WordIncrements | None = None) -> Replay:
@@ -195,13 +187,6 @@ class Sampler:
         places: dict[PlanBuffer, Buffer] = {State(graphs.TOKEN): token}
         if growing:
             places |= {State(graphs.GROWING): growing.growths, State(graphs.WORDS): growing.words}
-        peaks = self._peaks(logits)
-        if peaks:
-            session, states = self._drawing_from_peaks(peaks.shape[0])
-            own: dict[PlanBuffer, Buffer] = {
-                State(id): self._states[State(id)] for id in (graphs.STEPS, graphs.DRAWN)
-            }
-            return session.bind_inputs((peaks,), states, own | places)
         return self._session.bind_inputs((logits, *self._numbers), self._states, places)
 
     def state(self, id: int) -> Buffer:
@@ -220,16 +205,6 @@ class Sampler:
             self.set_step(step + 1)
             return submission
 
-    def _peaks(self, logits: View) -> View | None:
-        """The peaks of a row of logits, if they are enough for the draw."""
-        return logits.peaks if self.form.is_plain else None
-
-    def _drawing_from_peaks(self, blocks: int) -> tuple[Session, States]:
-        if blocks not in self._of_peaks:
-            session = self._sessions.find(self._session.device, blocks, None, DType.I32)
-            self._of_peaks[blocks] = session, session.states()
-        return self._of_peaks[blocks]
-
     def _count(self, step: int) -> None:
         """Set the GPU's step counter, which seeds the noise."""
         if self._steps != step:
@@ -247,8 +222,6 @@ class Sampler:
             if self._kept:
                 self._session.device.free(self._kept.buffer)
                 self._kept = None
-            for _, states in self._of_peaks.values():
-                states.close()
 
 
 def _biases(sampling: Sampling, vocabulary: int) -> npt.NDArray[np.float32] | None:

@@ -12,7 +12,6 @@
 import super::q4_params::{params};
 import super::silu::{silu, silu_quad};
 @if(q_out) import super::q4_rope::{put};
-@if(peaks) import super::q4_peaks::{note_peak};
 
 alias X = f32;
 alias D = f32;
@@ -66,7 +65,6 @@ fn put(m: u32, n: u32, value: Value) {
     return;
   }
   out[(m * width + n) / UNIT] = Stored(value);
-  @if(peaks) note_peak(n, value);
 }
 
 @if(out_b)

@@ -103,12 +103,12 @@ CASES = [
     case(
         "aten.native_layer_norm.default",
         *(tensor("S", LONG), [LONG], weight(LONG), weight(LONG), 1e-5),
-        kernels="layer_norm",
+        kernels="norm",
     ),
     case(
         "aten.native_group_norm.default",
         *(tensor("S", 6, 13, 7), weight(6), weight(6), Symbol("S"), 6, 91, 2, 1e-5),
-        kernels="layer_norm",
+        kernels="norm",
     ),
     case("aten._softmax.default", tensor("S", DEEP), -1, False, kernels="softmax_write", on=("software",)),
     case(

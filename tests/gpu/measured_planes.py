@@ -99,13 +99,13 @@ PLANE_CASES = [
     case(
         NEAREST,
         *(tensor(1, 2, "S", 13), None, [1.7, 2.3]),
-        kernels="upsample_nearest",
+        kernels="upsample",
         oracle=nearest,
     ),
     case(
         BILINEAR,
         *(tensor(1, 2, "S", 13), [11, 17], False, None),
-        kernels="upsample_bilinear",
+        kernels="upsample",
     ),
     case(SHUFFLE, tensor(2, 12, "S", 5), 2, kernels="copy"),
     *(

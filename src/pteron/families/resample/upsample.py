@@ -56,17 +56,10 @@ def _steps(x: Operand, out: Operand, scale_factors: Sequence[float] | None) -> t
     return height, width
 
 
-def _resample(
-    name: str,
-    x: Operand,
-    out: Operand,
-    steps: tuple[float, float],
-    aligns_corners: bool | None = None,
-) -> Dispatch:
+def _resample(x: Operand, out: Operand, steps: tuple[float, float], **forms: bool) -> Dispatch:
     (height, width), (out_height, out_width) = x.shape[2:], out.shape[2:]
     return Dispatch(
-        kernel(name),
-        ALIGNS_CORNERS=aligns_corners,
+        kernel("upsample", **forms),
         x=x,
         out=out,
         planes=numel(x.shape[:2]),
@@ -87,7 +80,7 @@ def nearest(
     # Twice the size repeats every element, whatever the factor.
     sizes = zip(x.shape[2:], out.shape[2:], _steps(x, out, scale_factors), strict=True)
     height, width = (0.5 if result == 2 * size else step for size, result, step in sizes)
-    yield _resample("upsample_nearest", x, out, (height, width))
+    yield _resample(x, out, (height, width), IS_NEAREST=True)
 
 
 @op(
@@ -100,9 +93,9 @@ def bilinear(
 ) -> Iterator[Dispatch]:
     if not align_corners:
         steps = _steps(x, out, scale_factors)
-        yield _resample("upsample_bilinear", x, out, steps)
+        yield _resample(x, out, steps)
         return
     # Steps from the first element to the last.
     sizes = zip(x.shape[2:], out.shape[2:], strict=True)
     height, width = (int(size - 1) / int(result - 1) if result > 1 else 0.0 for size, result in sizes)
-    yield _resample("upsample_bilinear", x, out, (height, width), aligns_corners=True)
+    yield _resample(x, out, (height, width), ALIGNS_CORNERS=True)

@@ -1,13 +1,14 @@
 //! extent x: planes * height * width
 //! extent out: planes * out_height * out_width
-// out[plane, y, x] = x[plane] at (source(y), source(x)), interpolated between the four elements around it. One
-// invocation computes one element.
+// out[plane, y, x] = x[plane] at (source(y), source(x)), interpolated between the four elements around it, or the element
+// there (IS_NEAREST). One invocation computes one element.
 import package::wgsl::lib::index::{flat_index};
+@if(!IS_NEAREST) import super::lib::positions::{ALIGNS_CORNERS, weighted};
 
 alias X = f32;
 alias R = f32;
 const WORKGROUP = 64u;
-override ALIGNS_CORNERS: bool = false; // the centres of the first elements are at one place, else their edges
+override IS_NEAREST: bool = false;
 
 struct Params {
   planes: u32,
@@ -22,6 +23,9 @@ struct Params {
 @group(0) @binding(0) var<storage, read> x: array<X>;
 @group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(2) var<uniform> params: Params;
+
+@if(IS_NEAREST)
+fn nearest(i: u32, step: f32, size: u32) -> u32 { return min(u32(f32(i) * step), size - 1u); }
 
 fn source(i: u32, step: f32) -> f32 {
   @if(ALIGNS_CORNERS) return step * f32(i);
@@ -42,9 +46,7 @@ fn between(i: u32, step: f32, size: u32, out_size: u32) -> Between {
   return Between(first, min(first + 1u, size - 1u), clamp(inside - f32(first), 0.0, 1.0));
 }
 
-// A weighted sum keeps an infinity; `mix` may be compiled to a difference, which gives NaN.
-fn weighted(a: f32, b: f32, part: f32) -> f32 { return (1.0 - part) * a + part * b; }
-
+@if(!IS_NEAREST)
 fn in_row(plane: u32, row: u32, column: Between) -> f32 {
   let base = (plane * params.height + row) * params.width;
   return weighted(f32(x[base + column.first]), f32(x[base + column.second]), column.part);
@@ -56,7 +58,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let rows = i / params.out_width;
   let plane = rows / params.out_height;
   if (plane >= params.planes) { return; }
-  let row = between(rows % params.out_height, params.step_height, params.height, params.out_height);
-  let column = between(i % params.out_width, params.step_width, params.width, params.out_width);
-  out[i] = R(weighted(in_row(plane, row.first, column), in_row(plane, row.second, column), row.part));
+  @if(IS_NEAREST) {
+    let row = nearest(rows % params.out_height, params.step_height, params.height);
+    let column = nearest(i % params.out_width, params.step_width, params.width);
+    out[i] = R(x[(plane * params.height + row) * params.width + column]);
+  }
+  @else {
+    let row = between(rows % params.out_height, params.step_height, params.height, params.out_height);
+    let column = between(i % params.out_width, params.step_width, params.width, params.out_width);
+    out[i] = R(weighted(in_row(plane, row.first, column), in_row(plane, row.second, column), row.part));
+  }
 }

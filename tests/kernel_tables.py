@@ -2,7 +2,7 @@
 
     python tests/kernel_tables.py
 
-writes them; tests/null/test_kernel_tables.py compares.
+writes them; tests/cpu/test_kernel_tables.py compares.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python tests/plan_figures.py
 
-writes tests/fixtures/plan_figures.json, which tests/null/test_plan_figures.py compares with. It needs no
+writes tests/fixtures/plan_figures.json, which tests/cpu/test_plan_figures.py compares with. It needs no
 GPU.
 """
 

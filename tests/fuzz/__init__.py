@@ -13,4 +13,4 @@ ROOT = TESTS.parent
 SOURCES = ROOT / "src" / "pteron"
 FIXTURES = TESTS / "fixtures"
 
-sys.path[:0] = [str(TESTS), str(TESTS / "null")]  # the writers of flatbuffers and programs
+sys.path[:0] = [str(TESTS), str(TESTS / "cpu")]  # the writers of flatbuffers and programs

@@ -1,5 +1,5 @@
 // Links modules with the npm package `wesl`: `node test/link_wesl.mjs FILE`. FILE is a JSON list of {root, sources,
-// conditions}; the last line of the output is a list of texts, or of {error}. tests/null/test_wesl.py compares them.
+// conditions}; the last line of the output is a list of texts, or of {error}. tests/cpu/test_wesl.py compares them.
 import { readFileSync } from "node:fs";
 import { link } from "wesl/core";
 

@@ -49,7 +49,7 @@ def test_a_narrow_run_needs_no_packages_of_pages(tmp_path: Path) -> None:
 
 
 def test_pytorch_comes_without_cuda_on_linux(tmp_path: Path) -> None:
-    (asked,) = [call for call in calls(tmp_path / "clone", "tests/null") if CPU_INDEX in call]
+    (asked,) = [call for call in calls(tmp_path / "clone", "tests/cpu") if CPU_INDEX in call]
     assert "--no-deps torch==2.13.0 " in asked
 
 

@@ -71,7 +71,7 @@ def test_the_name_of_a_served_model(
     pytest.importorskip("fastapi")
     names: list[Any] = []
     monkeypatch.setattr(
-        "pteron.serving.http.run", lambda app, *_, **__: names.append(app.state.service.names[0])
+        "pteron.serving.http.run", lambda app, *_, **__: names.append(app.state.server.models.names[0])
     )
     for model in ("stories15m", str(gguf)):
         assert main(["serve", model, "--port", "0", *options]) == 0

@@ -42,8 +42,14 @@ class Running:
 
     @property
     def engine(self) -> Engine:
-        engine: Engine = self.app.state.service.engine
+        engine: Engine = self.loaded.engine
         return engine
+
+    @property
+    def loaded(self) -> Any:
+        """The only model."""
+        (loaded,) = self.app.state.server.models.loaded
+        return loaded
 
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._log.getvalue().splitlines()]

@@ -139,7 +139,7 @@ class ScriptedEngine(Engine):
 
 def play(server: Any, script: Callable[[Request], Script] | Script) -> ScriptedEngine:
     """Set the answers of the fixture `scripted` for one test; its engine, without earlier requests."""
-    engine: ScriptedEngine = server.app.state.service.engine
+    engine: ScriptedEngine = server.loaded.engine
     engine.play = (lambda _: script) if isinstance(script, Script) else script
     engine.requests, engine.answers = [], []
     return engine

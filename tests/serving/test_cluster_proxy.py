@@ -377,7 +377,7 @@ def test_a_closed_call_frees_the_sequence(replica: Replica) -> None:
         await anext(generator)
         await generator.aclose()
 
-    engine = replica._service.engine
+    engine = replica._server.models.loaded[0].engine
     assert engine is not None
     before = engine.load.cancelled
     asyncio.run(leave())
@@ -387,14 +387,13 @@ def test_a_closed_call_frees_the_sequence(replica: Replica) -> None:
 def test_several_models() -> None:
     options = Options(NAME, "a", more_models={"b": NAME}, sequences=2, page=False, is_quiet=True)
     replica = Replica(options)
-    assert replica._service.models is not None
-    assert replica._service.models.loaded == []
+    assert replica._server.models.loaded == []
     for name in ("b", "a", "b"):
         found = json.loads(ask(replica, {**ASKED, "model": name}).body)
         assert found["model"] == name
-    assert len(replica._service.models.loaded) == 2
+    assert len(replica._server.models.loaded) == 2
     replica.check_health()
     replica.close()
-    assert replica._service.models.loaded == []
+    assert replica._server.models.loaded == []
     with pytest.raises(InputError, match="no adapters and no aliases"):
         Options(NAME, "a", more_models={"b": NAME}, aliases=("c",))

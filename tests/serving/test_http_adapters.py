@@ -79,7 +79,7 @@ def test_the_model_of_a_request_chooses_the_adapter(server: Running, llm: LLM) -
 
 
 def test_names_must_differ(server: Running) -> None:
-    with pytest.raises(InputError, match="'all' is the name of the model and of an adapter"):
+    with pytest.raises(InputError, match="two models have the name 'all'"):
         create_app(server.engine, name="x", aliases=["all"])
 
 

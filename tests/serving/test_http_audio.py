@@ -47,7 +47,7 @@ def server() -> Iterator[Running]:
 
 @pytest.fixture
 def speech(server: Running) -> ScriptedTranscriber:
-    found: ScriptedTranscriber = server.app.state.service.speech
+    found: ScriptedTranscriber = server.loaded.speech
     found.windows = 0
     found.prompts.clear()
     return found
@@ -131,7 +131,7 @@ def test_what_is_asked_of_the_transcriber(server: Running, monkeypatch: pytest.M
         yield Segment(59.9996, 3725.25, " One --> two.", (5, 6), *numbers)
         yield Segment(3725.25, 36_000.0, " Three.", (7,), *numbers)
 
-    monkeypatch.setattr(server.app.state.service.speech, "transcribe", transcribe)
+    monkeypatch.setattr(server.loaded.speech, "transcribe", transcribe)
     given = {"prompt": "Names", "temperature": "0.5", "response_format": "srt"}
     assert post(server, **given).text == (
         "1\n00:01:00,000 --> 01:02:05,250\nOne -> two.\n\n2\n01:02:05,250 --> 10:00:00,000\nThree.\n"

@@ -85,7 +85,7 @@ def poison(model: LanguageModel) -> None:
 def test_vectors_are_those_of_pytorch(folders: dict[str, Path], kind: str, pooling: str) -> None:
     with served(named(folders[kind], pooling)) as (server, model):
         assert isinstance(model, LLM) is (kind in BESIDE)
-        embedder = server.app.state.service.embedder
+        embedder = server.loaded.embedder
         assert isinstance(embedder, HiddenStates)
         client = openai_client(server)
         poison(embedder._sequence)

@@ -175,13 +175,13 @@ def test_what_several_models_share(stories: LLM) -> None:
         body = {"model": "b", "input": "y", "previous_response_id": first["id"]}
         assert server.http.post("/v1/responses", json=body).status_code == 200
         assert server.http.get(f"/v1/responses/{first['id']}").json() == first
-        a, b = server.app.state.service.models.loaded
-        assert a.imaging is b.imaging  # images of one request at a time are read, whatever the model
+        a, b = server.app.state.server.models.loaded
+        assert a.server is b.server  # images of one request at a time are read, whatever the model
         for engine in shelf.engines.values():
             engine.play = lambda _: Script(["x"], hangs=True)
         body = TEXT | {"stream": True}
         with server.http.stream("POST", "/v1/completions", json=body | {"model": "second"}) as response:
-            server.app.state.service.cancel()
+            server.app.state.server.cancel()
             assert "shutting_down" in response.read().decode()
         assert [each["name"] for each in server.http.get("/api/ps").json()["models"]] == ["a", "b"]
 
@@ -249,9 +249,9 @@ def test_a_model_in_use_is_not_unloaded() -> None:
         await asyncio.sleep(0.05)
         assert not opening.done()  # it is loaded again, after it has been closed
         may_close.set()
-        service, model = await opening
+        loaded, model = await opening
         await asyncio.sleep(0.2)  # more than one look for idle models
-        assert model.service is service
+        assert model.loaded is loaded
         unloading.cancel()
         model.release()
         await models.close()
@@ -281,8 +281,8 @@ def test_a_cancelled_request_leaves_a_loaded_model() -> None:
             await opening
         threading.Timer(0.05, may_load.set).start()
         if then_open:
-            service, model = await models.open("a")
-            assert model.service is service
+            loaded, model = await models.open("a")
+            assert model.loaded is loaded
         await models.close()
 
     for then_open in (True, False):

@@ -21,7 +21,7 @@ from pteron.serving.http import create_app
 from pteron.serving.http.metrics import Metrics
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.server import Server, configure
-from pteron.serving.http.service import Service
+from pteron.serving.http.server_state import ServerState
 
 SECRET = "a private prompt"
 ASKED: dict[str, Any] = {"model": NAME, "prompt": SECRET, "max_tokens": 4}
@@ -109,7 +109,7 @@ def test_metrics_count(server: Running) -> None:
 def test_every_number_of_an_engine_has_its_metric() -> None:
     load = Load(1, 2, 3, 4, 5, 6.5, 7, 8, 9, 10, 11, 12, 13, 14)
     engine: Any = SimpleNamespace(load=load)
-    metrics = Metrics(engine)
+    metrics = Metrics(lambda: {"": engine})
     gone, whole = RequestRecord("1", "GET", route="/a"), RequestRecord("2", "GET", route="/a")
     gone.status, gone.is_abandoned, whole.status = 499, True, 200
     for record in (gone, whole):
@@ -173,7 +173,7 @@ def test_health_and_readiness(scripted: Running, monkeypatch: pytest.MonkeyPatch
     engine = play(scripted, Script(["Once"]))
     monkeypatch.setattr(engine, "is_full", True)
     assert status() == [(200, "ok"), (503, "full")]
-    monkeypatch.setattr(scripted.app.state.service, "is_draining", True)
+    monkeypatch.setattr(scripted.app.state.server, "is_draining", True)
     assert status() == [(200, "ok"), (503, "draining")]  # which does not pass, as a full queue does
     monkeypatch.setattr(engine, "is_full", False)
     assert scripted.http.get("/").status_code == scripted.http.get("/metrics").status_code == 503
@@ -187,16 +187,16 @@ def test_health_and_readiness(scripted: Running, monkeypatch: pytest.MonkeyPatch
 def test_a_drain_waits_for_admitted_requests_only(stories: LLM) -> None:
     """Not for new ones, which get a 503 for as long as they come."""
     app = create_app(ScriptedEngine(stories, lambda _: Script(["Once"], hangs=True)), name=NAME, page=False)
-    service: Service = app.state.service
+    state: ServerState = app.state.server
 
     async def run() -> None:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             admitted = asyncio.create_task(client.post("/v1/completions", json=ASKED))
-            while not service.answers:
+            while not state.answers:
                 await asyncio.sleep(0.01)
-            service.is_draining = True
-            server = Server(configure(app), service, lambda address: None, PATIENCE)
+            state.is_draining = True
+            server = Server(configure(app), state, lambda address: None, PATIENCE)
             refused = asyncio.create_task(asyncio.sleep(PATIENCE))  # one after the other
             server.server_state.tasks.add(refused)
             draining = asyncio.create_task(server._drain())
@@ -204,7 +204,7 @@ def test_a_drain_waits_for_admitted_requests_only(stories: LLM) -> None:
             assert (await client.get("/ready")).status_code == 503
             await asyncio.sleep(0.2)
             assert not draining.done()
-            service.cancel()
+            state.cancel()
             assert (await admitted).status_code == 503
             await asyncio.wait_for(draining, PATIENCE / 6)
             refused.cancel()

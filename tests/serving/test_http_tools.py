@@ -242,7 +242,7 @@ def test_variables_reach_the_template(scene: Scene) -> None:
 def test_the_newer_name_of_a_length_wins(scene: Scene) -> None:
     scene.ask("x", max_tokens=7, max_completion_tokens=5)
     assert {request.max_new_tokens for request in scene.engine.requests} == {5}
-    limit = scene.server.app.state.service.limits.seconds  # from the arrival on
+    limit = scene.server.app.state.server.limits.seconds  # from the arrival on
     assert all(request.seconds and 0 < request.seconds < limit for request in scene.engine.requests)
 
 

@@ -106,7 +106,7 @@ def logged(server: Running, log: io.StringIO, count: int) -> list[str]:
 
 def test_lines_of_requests(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     log = io.StringIO()
-    monkeypatch.setattr(scripted.app.state.service, "logs", text_logs(log))
+    monkeypatch.setattr(scripted.app.state.server, "logs", text_logs(log))
     scripted.http.post("/v1/chat/completions", json=CHAT)
     for quiet in ("/health", "/page/main.js"):  # are not logged
         assert scripted.http.get(quiet).status_code == 200
@@ -137,7 +137,7 @@ def test_records_of_a_library() -> None:
 
 def test_a_request_cannot_write_a_line(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     log = io.StringIO()
-    monkeypatch.setattr(scripted.app.state.service, "logs", text_logs(log))
+    monkeypatch.setattr(scripted.app.state.server, "logs", text_logs(log))
     scripted.http.get("/x%0A12:00:00 POST /v1/chat/completions 200")
     (line,) = logged(scripted, log, 1)
     assert r"GET /x\x0a12:00:00 POST /v1/chat/completions 200 404" in line

@@ -200,7 +200,7 @@ def test_a_lost_model_does_not_wait_for_its_answers(stories: LLM) -> None:
     engine = ScriptedEngine(stories, lambda _: Script(["Once"], hangs=True))
     app, addresses = create_app(engine, name="stories15m"), Queue[str]()
     with listening(port=0) as place:
-        server = Server(configure(app), app.state.service, addresses.put, grace=600)
+        server = Server(configure(app), app.state.server, addresses.put, grace=600)
         thread = threading.Thread(target=server.run, args=([place],), daemon=True)
         thread.start()
         with streaming(addresses.get(timeout=PATIENCE)) as lines:

@@ -125,7 +125,7 @@ def test_several_answers_and_errors(
         assert span.status.status_code.name == "UNSET"  # the client's fault
         assert not children
         exporter.clear()
-        failing: ScriptedEngine = server.app.state.service.engine
+        failing: ScriptedEngine = server.loaded.engine
         failing.play = lambda _: Script([], error=RuntimeError("broken"))
         server.http.post("/v1/chat/completions", json=CHAT)
         span, _ = spans(exporter, "POST /v1/chat/completions")

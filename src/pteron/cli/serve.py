@@ -19,7 +19,7 @@ from pteron.cli.llm_arguments import add_cache, add_model_files, add_speculate, 
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.serve_banner import Banner, Kind, key_source
-from pteron.cli.served_models import ServedModel, expand_folders, find_models, split_name
+from pteron.cli.served_models import GivenModel, expand_folders, find_models, split_name
 from pteron.cli.terminal import StderrAboveBar, device_notes, print_note
 from pteron.errors import InputError, PteronError
 from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
@@ -361,7 +361,7 @@ def _check_ray(arguments: argparse.Namespace) -> None:
 
 
 def _serve_ray_several(
-    arguments: argparse.Namespace, models: Sequence[ServedModel], keep_alive: float, banner: Banner
+    arguments: argparse.Namespace, models: Sequence[GivenModel], keep_alive: float, banner: Banner
 ) -> None:
     """Serve several models: each replica loads those that its requests name."""
     if any(model.adapters or len(model.names) > 1 for model in models):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class ServedModel:
-    """A model on this machine: `names[0]` is its name in the API, the others are aliases."""
+class GivenModel:
+    """A model that arguments name: `names[0]` is its name in the API, the others are aliases."""
 
     given: str  # a path, or the name that it was found by
     located: Located
@@ -43,17 +43,17 @@ def split_name(given: str) -> tuple[str, str]:
     return (name, path) if equals and not Path(given).exists() else ("", given)
 
 
-def find_models(given: Sequence[str], arguments: argparse.Namespace) -> list[ServedModel]:
+def find_models(given: Sequence[str], arguments: argparse.Namespace) -> list[GivenModel]:
     """Several models, found now. NAME=MODEL gives one another name, --alias ALIAS=NAME a further one, and
     --lora NAME:ADAPTER=PATH an adapter."""
     models = []
     for each in given:
         name, path = split_name(each)
         located = find_model(path, arguments.context)
-        models.append(ServedModel(path, located, (name or located.name,)))
+        models.append(GivenModel(path, located, (name or located.name,)))
     by_name = {model.names[0]: model for model in models}
 
-    def named(name: str, option: str) -> ServedModel:
+    def named(name: str, option: str) -> GivenModel:
         if name not in by_name:
             known = ", ".join(by_name)
             raise InputError(f"{option}: there is no model {name!r}; this server has {known}")

@@ -21,7 +21,7 @@ from pteron.serving.encoder import Embedder
 from pteron.serving.hidden_states import in_engine, open_served
 from pteron.serving.http import Logs, create_app
 from pteron.serving.http.models import ModelSource
-from pteron.serving.http.service import Service
+from pteron.serving.http.server_state import ServerState
 from pteron.serving.speech import Transcriber
 
 _DRAIN_SECONDS = 20.0  # for running answers when the replica ends
@@ -44,12 +44,12 @@ class Replica:
             served = self._opened.enter_context(_open_model(options, options.model, adapter))
         logs = Logs(None if options.is_quiet else sys.stderr, with_prompts=options.logs_prompts)
         self._app = create_app(served, logs=logs, keep_alive=options.keep_alive, **options.app_settings)
-        self._service: Service = self._app.state.service
-        self._service.created = options.created
+        self._server: ServerState = self._app.state.server
+        self._server.created = options.created
 
     def check_health(self) -> None:
         """Raise if the model cannot answer any more: Ray then replaces the replica."""
-        if not self._service.is_healthy:
+        if not self._server.is_healthy:
             raise DeviceError("the model has lost its device, or its engine has ended")
 
     async def answer(self, scope: Mapping[str, Any], body: bytes) -> AsyncGenerator[list[AsgiMessage], None]:
@@ -58,8 +58,8 @@ class Replica:
         sent: asyncio.Queue[AsgiMessage | None] = asyncio.Queue()  # None: the application has returned
         has_left = asyncio.Event()
         unread = [body]
-        if self._service.models and self._unloading is None:
-            self._unloading = asyncio.create_task(self._service.models.unload_idle())
+        if self._unloading is None:
+            self._unloading = asyncio.create_task(self._server.models.unload_idle())
 
         async def receive() -> AsgiMessage:
             if unread:
@@ -88,12 +88,10 @@ class Replica:
 
     def close(self) -> None:
         """Let running answers finish, and free the GPU."""
-        services = self._service.models.loaded if self._service.models else [self._service]
-        for service in services:
-            if service.engine is not None:
-                service.engine.drain(_DRAIN_SECONDS)
-        if self._service.models:
-            self._service.models.close_now()
+        for model in self._server.models.loaded:
+            if model.engine is not None:
+                model.engine.drain(_DRAIN_SECONDS)
+        self._server.models.close_now()
         self._opened.close()
 
 

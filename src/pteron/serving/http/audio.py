@@ -19,9 +19,10 @@ from pteron.errors import InputError
 from pteron.serving.http.disconnect import check_client, run_in_thread
 from pteron.serving.http.errors import ApiError, invalid_value, validated
 from pteron.serving.http.event_stream import SendEvent, respond
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import Body, Finite
-from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.server_state import open_request
 from pteron.serving.http.sse import DONE, encode_event
 from pteron.serving.speech import Segment, Transcriber
 from pteron.serving.speech.sound_file import read_sound
@@ -62,24 +63,24 @@ async def translate(request: Request) -> Response:
 
 async def _respond(request: Request, task: str) -> Response:
     body, data = await _read_form(request)
-    service, record = await open_request(request, body.model)
-    speech = service.speech
+    model, record = await open_request(request, body.model)
+    speech = model.speech
     if speech is None:
-        raise invalid_value(f"{service.names[0]} does not transcribe sound", "model", code="no_speech")
+        raise invalid_value(f"{model.names[0]} does not transcribe sound", "model", code="no_speech")
     if task == "translate" and not speech.vocabulary.can_translate:
-        message = f"{service.names[0]} knows English only: it cannot translate"
+        message = f"{model.names[0]} knows English only: it cannot translate"
         raise invalid_value(message, "model", code="no_translation")
     if body.language is not None and body.language not in speech.languages:
         known = ", ".join(speech.languages)
         raise invalid_value(f"the language must be one of {known}, not {body.language!r}", "language")
-    if service.logs.with_prompts:
+    if model.server.logs.with_prompts:
         record.prompt = body.prompt or ""
     try:
-        seconds = service.limits.audio_seconds
+        seconds = model.server.limits.audio_seconds
         samples = await run_in_thread(request.receive, read_sound, data, seconds, check_client)
     except InputError as error:
         raise invalid_value(str(error), "file") from error
-    work = _Transcription(service, record, speech, body, task, samples)
+    work = _Transcription(model, record, speech, body, task, samples)
     return await respond(request, work, stream=body.stream)
 
 
@@ -117,14 +118,14 @@ class _Transcription:
 
     def __init__(
         self,
-        service: Service,
+        model: LoadedModel,
         record: RequestRecord,
         speech: Transcriber,
         body: AudioBody,
         task: str,
         samples: Floats,
     ) -> None:
-        self._service, self._record, self._speech = service, record, speech
+        self._model, self._record, self._speech = model, record, speech
         self._body, self._task, self._samples = body, task, samples
         self._language = body.language
         self._segments: list[Segment] = []
@@ -134,7 +135,7 @@ class _Transcription:
     def close(self) -> None:
         self._has_left.set()
         self._record.counted.new_tokens = sum(len(segment.tokens) for segment in self._segments)
-        if self._service.logs.with_prompts:
+        if self._model.server.logs.with_prompts:
             self._record.answer = [self._text]
 
     async def response(self) -> Response:
@@ -166,7 +167,7 @@ class _Transcription:
 
     async def _read(self) -> AsyncGenerator[Segment, None]:
         """The segments, each found in the worker thread of all requests."""
-        limits, thread = self._service.limits, self._service.embedding
+        limits, thread = self._model.server.limits, self._model.server.embedding
         if self._language is None:
             self._language = await to_thread.run_sync(
                 self._speech.detect_language, self._samples, limiter=thread

@@ -21,6 +21,7 @@ from pteron.serving.http.answer_parser import AnswerParser, control_tags
 from pteron.serving.http.disconnect import run_in_thread
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.generation import Generation
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.prompts import RenderedChat, encode_rendered, render_chat
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.sampling_params import (
@@ -39,12 +40,12 @@ from pteron.serving.http.schema import (
     TokenizeBody,
     Tool,
 )
-from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.server_state import open_request
 from pteron.serving.http.tool_grammar import forced_grammar, lazy_grammar
 
 Prepared = TypeVar("Prepared", ChatBody, CompletionBody, TokenizeBody, TemplateBody)
 Result = TypeVar("Result")
-Work: TypeAlias = Callable[[Service, RequestRecord, Prepared], Result]
+Work: TypeAlias = Callable[[LoadedModel, RequestRecord, Prepared], Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ def format_of(llm: TextModel) -> AnswerFormat:
 async def prepare(request: Request, body: Prepared, work: Work[Prepared, Result]) -> Result:
     """What `work` makes of a body for its model. In a thread: rendering and encoding a long conversation
     would block the event loop of all streams."""
-    service, record = await open_request(request, body.model)
+    model, record = await open_request(request, body.model)
     has_images = any(message.has_images for message in getattr(body, "messages", None) or ())
     # A small file may have 50 million pixels: few requests read images at the same time.
-    limiter = service.imaging if has_images else None
-    return await run_in_thread(request.receive, work, service, record, body, limiter=limiter)
+    limiter = model.server.imaging if has_images else None
+    return await run_in_thread(request.receive, work, model, record, body, limiter=limiter)
 
 
 async def prepare_chat(request: Request, body: ChatBody) -> Generation:
@@ -75,26 +76,26 @@ async def prepare_chat(request: Request, body: ChatBody) -> Generation:
     return Generation(request, *await prepare(request, body, _chat_requests))
 
 
-def encode_chat(service: Service, record: RequestRecord, body: ChatBody) -> tuple[int, ...]:
+def encode_chat(model: LoadedModel, record: RequestRecord, body: ChatBody) -> tuple[int, ...]:
     """The tokens of a conversation's prompt."""
-    rendered = render(service, body, _offered_tools(body, service).tools)
-    return encode_rendered(service.llm, rendered, service.limits)
+    rendered = render(model, body, _offered_tools(body, model).tools)
+    return encode_rendered(model.llm, rendered, model.server.limits)
 
 
 def _chat_requests(
-    service: Service, record: RequestRecord, body: ChatBody
+    model: LoadedModel, record: RequestRecord, body: ChatBody
 ) -> tuple[list[EngineRequest], list[AnswerParser]]:
     """The engine requests of a conversation, one per choice, and the parsers of their answers."""
-    if service.logs.with_prompts:
+    if model.server.logs.with_prompts:
         record.prompt = [_logged(message) for message in body.messages]
-    llm, limits, format = service.llm, service.limits, format_of(service.llm)
-    offered = _offered_tools(body, service)
+    llm, limits, format = model.llm, model.server.limits, format_of(model.llm)
+    offered = _offered_tools(body, model)
     if body.top_logprobs and not body.logprobs:
         raise invalid_value("top_logprobs needs logprobs", "top_logprobs")
     check_choices(body, 1, limits)
     parameters = {tool.function.name: tool.function.parameters for tool in offered.tools}
     controls, parallel = control_tags(format, llm.tokenizer), body.parallel_tool_calls is not False
-    prompt = render(service, body, offered.tools)
+    prompt = render(model, body, offered.tools)
     is_thinking = format.reasoning is not None and format.reasoning.is_open(prompt.text)
     if offered.is_forced and format.calls:
         try:
@@ -112,7 +113,7 @@ def _chat_requests(
     elif grammar is None and not all(tool.function.strict is False for tool in offered.tools):
         grammar = _lazy_grammar(llm, format, parameters, parallel, is_thinking, controls)
     requests = engine_requests(
-        service,
+        model,
         record,
         body,
         [encode_rendered(llm, prompt, limits)],
@@ -167,11 +168,11 @@ def _logged(message: Message) -> dict[str, Any]:
     return found
 
 
-def render(service: Service, body: ChatBody, tools: Sequence[Tool]) -> RenderedChat:
+def render(model: LoadedModel, body: ChatBody, tools: Sequence[Tool]) -> RenderedChat:
     """A conversation as the chat template writes it."""
     index = next((index for index, message in enumerate(body.messages) if message.has_images), None)
-    if index is not None and not service.llm.reads_images:
-        message = f"{service.names[0]} reads no images: it has no vision part"
+    if index is not None and not model.llm.reads_images:
+        message = f"{model.names[0]} reads no images: it has no vision part"
         raise invalid_value(message, f"messages.{index}.content", code="no_images")
     effort = body.reasoning_effort
     variables: dict[str, Any] = {}
@@ -181,19 +182,19 @@ def render(service: Service, body: ChatBody, tools: Sequence[Tool]) -> RenderedC
         if (value := getattr(body, name)) is not None:
             variables[name] = value
     variables |= body.chat_template_kwargs or {}
-    calls = format_of(service.llm).calls
+    calls = format_of(model.llm).calls
     as_text = calls is not None and calls.as_text
-    return render_chat(service.llm, body.messages, tools, variables, service.limits, as_text=as_text)
+    return render_chat(model.llm, body.messages, tools, variables, model.server.limits, as_text=as_text)
 
 
-def _offered_tools(body: ChatBody, service: Service) -> _OfferedTools:
+def _offered_tools(body: ChatBody, model: LoadedModel) -> _OfferedTools:
     if not body.tools:
         if body.tool_choice not in (None, "none", "auto"):
             raise invalid_value("tool_choice needs tools", "tool_choice")
         return _OfferedTools()
-    if format_of(service.llm).calls is None:
+    if format_of(model.llm).calls is None:
         raise invalid_value("this model's chat template does not support tools", "tools", code="no_tools")
-    check_schema_size([tool.function.parameters for tool in body.tools], "tools", service.limits)
+    check_schema_size([tool.function.parameters for tool in body.tools], "tools", model.server.limits)
     names = [tool.function.name for tool in body.tools]
     if len(set(names)) < len(names):
         raise invalid_value("two tools have the same name", "tools")

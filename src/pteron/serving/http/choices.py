@@ -30,7 +30,7 @@ class _ChunkWriter:
         self, generation: Generation, alternatives: int | None, options: StreamOptions | None
     ) -> None:
         self._generation = generation
-        self._tokenizer = generation.service.llm.tokenizer
+        self._tokenizer = generation.model.llm.tokenizer
         self._alternatives = alternatives
         self._with_usage = bool(options and options.include_usage)
         self._head = {

@@ -11,11 +11,11 @@ from pteron.serving.http.chat import prepare, prepare_chat
 from pteron.serving.http.choices import ChatWriter, CompletionWriter
 from pteron.serving.http.generation import Generation
 from pteron.serving.http.json_body import JsonRoute
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.prompts import as_list, encode_prompts
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.sampling_params import check_choices, engine_requests, response_grammar
 from pteron.serving.http.schema import ChatBody, CompletionBody
-from pteron.serving.http.service import Service
 
 router = APIRouter(route_class=JsonRoute)
 _TOKENS = 16  # OpenAI's default of `max_tokens` for completions
@@ -43,15 +43,15 @@ async def prepare_completion(request: Request, body: CompletionBody) -> Generati
 
 
 def _completion_requests(
-    service: Service, record: RequestRecord, body: CompletionBody
+    model: LoadedModel, record: RequestRecord, body: CompletionBody
 ) -> list[EngineRequest]:
     """The engine requests of a completion: `n` for each prompt."""
-    llm, limits = service.llm, service.limits
-    if service.logs.with_prompts:
+    llm, limits = model.llm, model.server.limits
+    if model.server.logs.with_prompts:
         record.prompt = body.prompt
     check_choices(body, len(as_list(body.prompt, "prompt")), limits)
     return engine_requests(
-        service,
+        model,
         record,
         body,
         encode_prompts(llm, body.prompt, limits),

@@ -17,10 +17,11 @@ from pteron.serving.encoder import Embedder, Vector
 from pteron.serving.http.disconnect import run_until_disconnect
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.json_body import JsonRoute
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.prompts import as_list, count_slices
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import EmbeddingBody
-from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.server_state import open_request
 
 router = APIRouter(route_class=JsonRoute)
 Given = TypeVar("Given")
@@ -40,14 +41,14 @@ async def embed(request: Request, body: EmbeddingBody) -> Response:
 
 async def embed_texts(request: Request, body: EmbeddingBody) -> tuple[list[Vector], RequestRecord]:
     """The vectors of a request's texts."""
-    service, record = await open_request(request, body.model)
-    embedder = embedder_of(service, body.model)
+    model, record = await open_request(request, body.model)
+    embedder = embedder_of(model, body.model)
     if embedder.scores_pairs:
-        message = f"{service.names[0]} is a cross-encoder: it scores pairs of texts (/score, /v1/rerank)"
+        message = f"{model.names[0]} is a cross-encoder: it scores pairs of texts (/score, /v1/rerank)"
         raise invalid_value(message, "model", code="no_embeddings")
     texts = as_list(body.input, "input")
-    check_count(len(texts), "input", service)
-    if service.logs.with_prompts:
+    check_count(len(texts), "input", model)
+    if model.server.logs.with_prompts:
         record.prompt = body.input
 
     def embed_one(text: str | list[int]) -> tuple[Vector, int]:
@@ -56,28 +57,28 @@ async def embed_texts(request: Request, body: EmbeddingBody) -> tuple[list[Vecto
             raise invalid_value(f"this model's vectors have {len(vector)} dimensions", "dimensions")
         return vector, tokens
 
-    return await run_each(request, service, record, embed_one, texts, "input"), record
+    return await run_each(request, model, record, embed_one, texts, "input"), record
 
 
-def embedder_of(service: Service, model: str | None) -> Embedder:
+def embedder_of(model: LoadedModel, name: str | None) -> Embedder:
     """The embedder of a request's model; an error if it has none."""
-    if service.embedder is None:
-        message = f"{service.names[0]} does not support embeddings: its program gives no hidden states"
+    if model.embedder is None:
+        message = f"{model.names[0]} does not support embeddings: its program gives no hidden states"
         raise invalid_value(message, "model", code="no_embeddings")
-    if model in service.adapters:
-        message = f"{model} is an adapter; embeddings are those of {service.names[0]}"
+    if name in model.adapters:
+        message = f"{name} is an adapter; embeddings are those of {model.names[0]}"
         raise invalid_value(message, "model", code="no_embeddings")
-    return service.embedder
+    return model.embedder
 
 
-def check_count(count: int, param: str, service: Service) -> None:
-    if count > service.limits.inputs:
-        raise invalid_value(f"{count} texts; the limit is {service.limits.inputs} per request", param)
+def check_count(count: int, param: str, model: LoadedModel) -> None:
+    if count > model.server.limits.inputs:
+        raise invalid_value(f"{count} texts; the limit is {model.server.limits.inputs} per request", param)
 
 
 async def run_each(
     request: Request,
-    service: Service,
+    model: LoadedModel,
     record: RequestRecord,
     work: Callable[[Given], tuple[Result, int]],
     given: Iterable[Given],
@@ -88,12 +89,12 @@ async def run_each(
 
     async def run() -> None:
         for one in given:  # one call each, so that a disconnect takes effect between two
-            if record.seconds > service.limits.seconds:
-                message = f"the texts took longer than {service.limits.seconds:g} seconds"
+            if record.seconds > model.server.limits.seconds:
+                message = f"the texts took longer than {model.server.limits.seconds:g} seconds"
                 raise ApiError(503, message, code="timeout")
             try:
                 # Requests that wait for the worker occupy no thread of the pool.
-                result, tokens = await to_thread.run_sync(work, one, limiter=service.embedding)
+                result, tokens = await to_thread.run_sync(work, one, limiter=model.server.embedding)
             except InputError as error:
                 raise invalid_value(str(error), param) from error
             record.counted.prompt_tokens += tokens

@@ -15,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from pteron.serving.http.disconnect import ClientDisconnected, run_until_disconnect
 from pteron.serving.http.errors import ApiError, api_error, release
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.request_log import RECORD, RequestRecord
-from pteron.serving.http.service import SERVICE, Service
+from pteron.serving.http.server_state import MODEL
 
 SendEvent: TypeAlias = Callable[[bytes], Awaitable[None]]
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the latter: nginx must not buffer
@@ -68,12 +69,12 @@ class _EventStream(Response):
             self._work.close()
 
     async def _write(self, scope: Scope, send: Send) -> None:
-        service: Service = scope[SERVICE]
+        model: LoadedModel = scope[MODEL]
 
         async def send_event(data: bytes) -> None:
             part = {"type": "http.response.body", "body": data, "more_body": True}
             try:
-                async with asyncio.timeout(service.limits.read_seconds):
+                async with asyncio.timeout(model.server.limits.read_seconds):
                     await send(part)
             except TimeoutError:
                 raise ClientDisconnected from None

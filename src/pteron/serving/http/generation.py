@@ -23,9 +23,10 @@ from pteron.serving.http.answer_parser import AnswerParser
 from pteron.serving.http.blocks import AnswerBlocks, Change
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.event_stream import SendEvent, respond
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.parts import Part
 from pteron.serving.http.request_log import RECORD, RequestRecord
-from pteron.serving.http.service import SERVICE, Service
+from pteron.serving.http.server_state import MODEL
 from pteron.serving.http.sse import encode_json
 
 _REASONS = {"stop": "stop", "length": "length", "context": "length", "time": "length"}  # engine -> OpenAI
@@ -63,7 +64,7 @@ class Generation:
         parsers: Sequence[AnswerParser] = (),
         prompts: int = 1,
     ) -> None:
-        self.service: Service = request.scope[SERVICE]
+        self.model: LoadedModel = request.scope[MODEL]
         self.record: RequestRecord = request.scope[RECORD]
         self.answers = [AnswerBlocks() for _ in requests]
         self.prompt_tokens = sum(len(one.ids) for one in requests[:: len(requests) // prompts])
@@ -98,9 +99,9 @@ class Generation:
         record.submitted, record.engine_requests = time.perf_counter(), self._requests
         try:
             for index, request in enumerate(self._requests):
-                answer = self.service.text_engine.submit(request)
+                answer = self.model.text_engine.submit(request)
                 self._submitted.append(answer)
-                self.service.answers.add(answer)
+                self.model.server.answers.add(answer)
                 # The engine drops images once it has read them.
                 self._requests[index] = replace(request, images=())
         except BaseException:
@@ -114,7 +115,7 @@ class Generation:
 
     def close(self) -> None:
         self._cancel()
-        if self.service.logs.with_prompts:
+        if self.model.server.logs.with_prompts:
             self.record.answer = [answer.joined("text") for answer in self.answers]
 
     async def response(self) -> Response:
@@ -130,7 +131,7 @@ class Generation:
 
     def fail(self, raised: Exception, error: ApiError) -> Iterator[bytes]:
         if not isinstance(raised, (ApiError, PteronError)):
-            self.service.logs.failure(self.record, raised)
+            self.model.server.logs.failure(self.record, raised)
         return self._writer.fail(error)
 
     async def _read_all(self, send: SendEvent | None) -> None:
@@ -144,15 +145,15 @@ class Generation:
             await asyncio.gather(*reading, return_exceptions=True)
 
     async def _read(self, index: int, send: SendEvent | None) -> None:
-        answer, parser, metrics = self._submitted[index], self._parsers[index], self.service.metrics
-        model, before = self.service.names[0], None
+        answer, parser, metrics = self._submitted[index], self._parsers[index], self.model.server.metrics
+        before: float | None = None
         async for piece in answer:
             now = time.perf_counter()
             if before is not None:
-                metrics.next_token(now - before, model)
+                metrics.next_token(now - before, self.model.names[0])
             elif self.record.first_token_seconds is None:
                 self.record.first_token_seconds = now - self.record.arrived
-                metrics.first_token(self.record.first_token_seconds, model)
+                metrics.first_token(self.record.first_token_seconds, self.model.names[0])
             before = now
             await self._add(index, parser.add(piece), send)
         await self._add(index, parser.end(self._reason(answer), answer.statistics.stop_string), send)
@@ -168,7 +169,7 @@ class Generation:
     def _reason(self, answer: Answer) -> str:
         reason = answer.finish_reason
         if reason == "time" and not answer.statistics.new_tokens:
-            seconds = self.service.limits.seconds
+            seconds = self.model.server.limits.seconds
             raise ApiError(503, f"the answer did not begin within {seconds:g} seconds", code="timeout")
         if reason == "cancelled":
             raise ApiError(503, "the server is shutting down", code="shutting_down")

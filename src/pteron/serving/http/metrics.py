@@ -37,14 +37,12 @@ _COUNTERS = {
 
 
 class Metrics:
-    """The metrics of one application, in its own registry. With `engines`, the engines of several models by
-    their names, those of answers have a label `model`."""
+    """The metrics of one application, in its own registry. `engines` are those of models by their names. With
+    `by_model` the metrics of answers have a label `model`."""
 
-    def __init__(
-        self, engine: Engine | None, engines: Callable[[], Mapping[str, Engine]] | None = None
-    ) -> None:
+    def __init__(self, engines: Callable[[], Mapping[str, Engine]], by_model: bool = False) -> None:
         self.registry = CollectorRegistry()
-        self._labels = ["model"] if engines else []
+        self._labels = ["model"] if by_model else []
         text = "Requests by route and status"
         self._requests = Counter("pteron_http_requests", text, ["route", "status"], registry=self.registry)
         text = "Requests whose client disconnected before the end"
@@ -55,10 +53,7 @@ class Metrics:
         self._first = self._histogram("time_to_first_token", text, _FIRST, self._labels)
         text = "From one token of an answer to the next"
         self._between = self._histogram("time_between_tokens", text, _BETWEEN, self._labels)
-        if engine is not None:
-            self.registry.register(_EngineCollector(lambda: {"": engine}, self._labels))
-        elif engines is not None:
-            self.registry.register(_EngineCollector(engines, self._labels))
+        self.registry.register(_EngineCollector(engines, self._labels))
 
     def first_token(self, seconds: float, model: str) -> None:
         self._of(self._first, model).observe(seconds)

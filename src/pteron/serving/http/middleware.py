@@ -12,7 +12,7 @@ from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import ApiError, api_error, recorded_response, release
 from pteron.serving.http.request_body import RequestBody
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
-from pteron.serving.http.service import USED, Service
+from pteron.serving.http.server_state import USED, ServerState
 
 _ALWAYS_OPEN = ("/health", "/ready")
 _CURL_TYPE = b"application/x-www-form-urlencoded"
@@ -33,13 +33,13 @@ class AccessMiddleware:
     def __init__(
         self,
         app: ASGIApp,
-        service: Service,
+        server: ServerState,
         keys: ApiKeys,
         hosts: Collection[str] = (),
         open_paths: Collection[str] = (),
     ) -> None:
         self._app = app
-        self._service = service
+        self._server = server
         self._keys = keys
         self._hosts = {host.lower() for host in hosts}
         self._open_paths = {*_ALWAYS_OPEN, *open_paths}
@@ -51,14 +51,14 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        body = RequestBody(receive, self._service.limits, _path(scope))
+        body = RequestBody(receive, self._server.limits, _path(scope))
         try:
             self._check_access(scope, headers)
             body.check_length(headers.get(b"content-length"))
             if b"origin" not in headers and headers.get(b"content-type", _CURL_TYPE) == _CURL_TYPE:
                 rest = [header for header in scope["headers"] if header[0] != b"content-type"]
                 scope["headers"] = [*rest, (b"content-type", b"application/json")]
-            with self._service.admission():
+            with self._server.admission():
                 await self._app(scope, body.receive, send)
         except ApiError as error:
             # A client that expects status 100 waits for it before it sends its body.
@@ -80,7 +80,7 @@ class AccessMiddleware:
                 message = "the API key is not valid for this server"
             challenge = {"WWW-Authenticate": "Bearer"}
             raise ApiError(401, message, code="invalid_api_key", headers=challenge)
-        if self._service.is_draining and path not in _ALWAYS_OPEN:
+        if self._server.is_draining and path not in _ALWAYS_OPEN:
             message = "the server is shutting down"
             raise ApiError(503, message, code="shutting_down", headers={"Retry-After": "5"})
 
@@ -93,9 +93,9 @@ class AccessMiddleware:
 class RequestLogMiddleware:
     """Gives each request an id and a record, which inner layers fill in, and answers unexpected errors."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, server: ServerState) -> None:
         self._app = app
-        self._service = service
+        self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -114,7 +114,7 @@ class RequestLogMiddleware:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception as error:
-            self._service.logs.failure(record, error)
+            self._server.logs.failure(record, error)
             response = recorded_response(scope, api_error(error))
             release(error)
             if not record.status:
@@ -128,11 +128,11 @@ class RequestLogMiddleware:
         if record.is_abandoned:
             record.status = CLIENT_CLOSED_REQUEST
         record.route = getattr(scope.get("route"), "path", record.route)
-        self._service.metrics.request(record)
+        self._server.metrics.request(record)
         if record.route not in _NOT_LOGGED or record.status >= 400:
-            self._service.logs.request(record)
-            if self._service.traces is not None:
-                self._service.traces.request(record, dict(scope["headers"]))
+            self._server.logs.request(record)
+            if self._server.traces is not None:
+                self._server.traces.request(record, dict(scope["headers"]))
 
 
 def _path(scope: Scope) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pteron.serving.encoder import Embedder
     from pteron.serving.speech import Transcriber
 
-Service = TypeVar("Service")  # what serves a loaded model
+Loaded = TypeVar("Loaded")  # a model that is loaded
 _CHECK_SECONDS = (0.05, 1.0)  # least and most between two looks for models without requests
 
 
@@ -35,11 +35,11 @@ class ModelSource:
 
 
 @dataclass(eq=False)
-class ServedModel(Generic[Service]):
+class ServedModel(Generic[Loaded]):
     """A model of a server, loaded or not."""
 
     source: ModelSource
-    service: Service | None = None  # None: it is not loaded
+    loaded: Loaded | None = None
     users: int = 0  # requests that run
     last_used: float = 0.0
     opened: ExitStack = field(default_factory=ExitStack)
@@ -50,17 +50,17 @@ class ServedModel(Generic[Service]):
         self.last_used = time.monotonic()
 
 
-class Models(Generic[Service]):
-    """`serve` makes the service of a model that has been loaded, with its names. A model that no request has
-    used for `keep_alive` seconds is unloaded; None: never."""
+class Models(Generic[Loaded]):
+    """`serve` makes what requests use from a model that has been loaded, and its names. A model that no
+    request has used for `keep_alive` seconds is unloaded; None: never."""
 
     def __init__(
         self,
         sources: Sequence[ModelSource],
-        serve: Callable[[Engine | Embedder | Transcriber, tuple[str, ...]], Service],
+        serve: Callable[[Engine | Embedder | Transcriber, tuple[str, ...]], Loaded],
         keep_alive: float | None,
     ) -> None:
-        self.served = [ServedModel[Service](source) for source in sources]
+        self.served = [ServedModel[Loaded](source) for source in sources]
         self._by_name = {
             name: model for model in self.served for name in (*model.source.names, *model.source.adapters)
         }
@@ -76,49 +76,54 @@ class Models(Generic[Service]):
         return tuple(self._by_name)
 
     @property
-    def loaded(self) -> list[Service]:
-        return [model.service for model in self.served if model.service is not None]
+    def loaded(self) -> list[Loaded]:
+        return [model.loaded for model in self.served if model.loaded is not None]
 
-    def find(self, name: str) -> ServedModel[Service]:
+    def find(self, name: str) -> ServedModel[Loaded]:
         """The model that a name, an alias or an adapter belongs to."""
         return self._by_name[name]
 
-    async def open(self, name: str) -> tuple[Service, ServedModel[Service]]:
+    async def open(self, name: str) -> tuple[Loaded, ServedModel[Loaded]]:
         """A model, loaded now if it is not; `release` ends its use."""
         model = self._by_name[name]
         model.users += 1  # it stays loaded while it is waited for
         try:
-            if model.service is None:  # a loaded model does not wait while another one is loaded
+            if model.loaded is None:  # a loaded model does not wait while another one is loaded
                 # A task of its own: no thread can be stopped, so a load that runs outlives its request.
                 await asyncio.shield(asyncio.ensure_future(self._load(model)))
         except BaseException:
             model.release()
             raise
-        assert model.service is not None
-        return model.service, model
+        assert model.loaded is not None
+        return model.loaded, model
 
-    async def _load(self, model: ServedModel[Service]) -> None:
+    def load_all(self) -> None:
+        """Load all models, on this thread."""
+        for model in self.served:
+            model.loaded = self._load_now(model)
+
+    async def _load(self, model: ServedModel[Loaded]) -> None:
         async with self._loading:
-            if model.service is not None or not model.users:  # the requests may be cancelled meanwhile
+            if model.loaded is not None or not model.users:  # the requests may be cancelled meanwhile
                 return
             try:
-                model.service = await to_thread.run_sync(self._load_now, model)
+                model.loaded = await to_thread.run_sync(self._load_now, model)
             except OutOfMemory:
                 if not await self._unload([other for other in self.served if other is not model]):
                     raise
-                model.service = await to_thread.run_sync(self._load_now, model)
+                model.loaded = await to_thread.run_sync(self._load_now, model)
 
-    def _load_now(self, model: ServedModel[Service]) -> Service:
+    def _load_now(self, model: ServedModel[Loaded]) -> Loaded:
         with ExitStack() as opened:
-            service = self._serve(opened.enter_context(model.source.open()), model.source.names)
+            loaded = self._serve(opened.enter_context(model.source.open()), model.source.names)
             model.opened = opened.pop_all()
-        return service
+        return loaded
 
-    async def _unload(self, models: Sequence[ServedModel[Service]]) -> bool:
+    async def _unload(self, models: Sequence[ServedModel[Loaded]]) -> bool:
         """Unload those that no request uses; whether there are any."""
-        unused = [model for model in models if model.service is not None and not model.users]
+        unused = [model for model in models if model.loaded is not None and not model.users]
         for model in unused:
-            model.service = None  # of all, before the first wait: a request may come meanwhile
+            model.loaded = None  # of all, before the first wait: a request may come meanwhile
         for model in unused:
             await to_thread.run_sync(_close, model)
         return bool(unused)
@@ -141,7 +146,7 @@ class Models(Generic[Service]):
         """Unload all models, on this thread."""
         self._keep_alive = None  # ends `unload_idle`
         for model in self.served:
-            model.service = None
+            model.loaded = None
             model.opened.close()
 
 

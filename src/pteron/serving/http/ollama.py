@@ -25,7 +25,7 @@ from pteron.serving.http.generation import Generation
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.messages import is_begun
 from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody, Fields, Many, Tools
-from pteron.serving.http.service import Service, open_request, service_of
+from pteron.serving.http.server_state import ServerState, open_request, server_of
 from pteron.serving.http.sse import encode_json
 from pteron.serving.http.tool_calls import parsed_arguments
 
@@ -118,7 +118,7 @@ async def generate(request: Request, body: OllamaGenerateBody) -> Response:
     if body.images:
         raise invalid_value("images need the chat template: send them without raw", "images")
     fields = _fields(body, "max_tokens") | {"prompt": body.prompt}
-    fields.setdefault("max_tokens", service_of(request).limits.new_tokens)
+    fields.setdefault("max_tokens", server_of(request).limits.new_tokens)
     generation = await prepare_completion(request, validated(CompletionBody, fields))
     return await generation.respond(OllamaWriter(generation, is_chat=False), stream=body.stream)
 
@@ -143,36 +143,35 @@ async def embed(request: Request, body: OllamaEmbedBody) -> dict[str, Any]:
 
 @router.get("/api/tags")
 async def tags(request: Request) -> dict[str, Any]:
-    service = service_of(request)
-    return {"models": _models(service, service.all_names)}
+    server = server_of(request)
+    return {"models": _models(server, server.models.names)}
 
 
 @router.get("/api/ps")
 async def running_models(request: Request) -> dict[str, Any]:
-    service = service_of(request)
-    loaded = [service] if service.models is None else service.models.loaded
-    return {"models": _models(service, [one.names[0] for one in loaded])}
+    server = server_of(request)
+    return {"models": _models(server, [model.names[0] for model in server.models.loaded])}
 
 
 @router.post("/api/show")
 async def show(request: Request, body: ShowBody) -> dict[str, Any]:
-    service, _ = await open_request(request, _name(request, body.model or body.name or ""))
-    template = service.llm.tokenizer.chat_template if service.engine else None
-    context = service.llm.model.context if service.engine else 0
+    model, _ = await open_request(request, _name(request, body.model or body.name or ""))
+    template = model.llm.tokenizer.chat_template if model.engine else None
+    context = model.llm.model.context if model.engine else 0
     info = {"general.architecture": "pteron", "pteron.context_length": context}
-    can = ["completion"] if service.engine else []
-    format = format_of(service.llm) if service.engine else AnswerFormat()
-    can += ["vision"] if service.engine and service.llm.reads_images else []
+    can = ["completion"] if model.engine else []
+    format = format_of(model.llm) if model.engine else AnswerFormat()
+    can += ["vision"] if model.engine and model.llm.reads_images else []
     can += ["tools"] if format.calls else []
     can += ["thinking"] if format.reasoning else []
-    can += ["embedding"] if service.embedder else []
+    can += ["embedding"] if model.embedder else []
     shown: dict[str, Any] = {"modelfile": "", "parameters": "", "template": template or ""}
     shown |= {"details": _details(), "model_info": info, "capabilities": can}
-    return shown | {"modified_at": _time(service.created)}
+    return shown | {"modified_at": _time(model.server.created)}
 
 
-def _models(service: Service, names: Sequence[str]) -> list[dict[str, Any]]:
-    fields = {"modified_at": _time(service.created), "size": 0, "digest": "", "details": _details()}
+def _models(server: ServerState, names: Sequence[str]) -> list[dict[str, Any]]:
+    fields = {"modified_at": _time(server.created), "size": 0, "digest": "", "details": _details()}
     return [{"name": name, "model": name, **fields} for name in names]
 
 
@@ -182,9 +181,9 @@ def _details() -> dict[str, Any]:
 
 def _name(request: Request, name: str) -> str:
     """A model's name; ollama's clients add a tag."""
-    service = service_of(request)
-    name = name if name in service.all_names else name.removesuffix(":latest")
-    service.check_name(name)
+    server = server_of(request)
+    name = name if name in server.models.names else name.removesuffix(":latest")
+    server.check_name(name)
     return name
 
 

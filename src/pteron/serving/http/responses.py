@@ -27,7 +27,7 @@ from pteron.serving.http.schema import (
     Tools,
     Unsupported,
 )
-from pteron.serving.http.service import Service, service_of
+from pteron.serving.http.server_state import ServerState, server_of
 from pteron.serving.http.sse import encode_event
 
 router = APIRouter(route_class=JsonRoute)
@@ -92,14 +92,14 @@ class ResponseBody(SamplingBody):
 
 @router.post("/v1/responses")
 async def respond(request: Request, body: ResponseBody) -> Response:
-    service = service_of(request)
-    before, given = _before(body, service), _given(body)
+    server = server_of(request)
+    before, given = _before(body, server), _given(body)
     chat = to_chat(body, [*(before.items if before else ()), *given])
     generation = await prepare_chat(request, chat)
 
     def store(response: dict[str, Any]) -> None:
         if body.store is not False:
-            service.conversations.add(StoredResponse(given, response, before))
+            server.conversations.add(StoredResponse(given, response, before))
 
     alternatives = chat.top_logprobs if chat.logprobs else None
     writer = ResponseWriter(generation, body, store, alternatives)
@@ -110,14 +110,14 @@ async def respond(request: Request, body: ResponseBody) -> Response:
 async def retrieve(request: Request, id: str, stream: bool = False) -> dict[str, Any]:
     if stream:
         raise invalid_value("a response is streamed only while it is generated", "stream")
-    return _stored(service_of(request), id).response
+    return _stored(server_of(request), id).response
 
 
 @router.delete("/v1/responses/{id}")
 async def delete(request: Request, id: str) -> dict[str, Any]:
-    service = service_of(request)
-    _stored(service, id)
-    service.conversations.delete(id)
+    server = server_of(request)
+    _stored(server, id)
+    server.conversations.delete(id)
     return {"id": id, "object": "response", "deleted": True}
 
 
@@ -130,7 +130,7 @@ async def input_items(
     after: str | None = None,
 ) -> dict[str, Any]:
     """A page of the items that a response was made from; `after` is the last item of the page before."""
-    items = _stored(service_of(request), id).input
+    items = _stored(server_of(request), id).input
     items = items if order == "asc" else items[::-1]
     if after is not None:
         places = [place for place, item in enumerate(items) if item["id"] == after]
@@ -142,20 +142,22 @@ async def input_items(
     return {"object": "list", "data": page, "has_more": len(items) > limit, **ends}
 
 
-def _stored(service: Service, id: str, param: str = "id", code: str = "response_not_found") -> StoredResponse:
-    found = service.conversations.find(id)
+def _stored(
+    server: ServerState, id: str, param: str = "id", code: str = "response_not_found"
+) -> StoredResponse:
+    found = server.conversations.find(id)
     if found is None:
         message = f"there is no response {id!r}, or it is no longer in memory"
         raise ApiError(404, message, param=param, code=code)
     return found
 
 
-def _before(body: ResponseBody, service: Service) -> StoredResponse | None:
+def _before(body: ResponseBody, server: ServerState) -> StoredResponse | None:
     """The turn that a request continues."""
     if body.previous_response_id is None:
         return None
     param, code = "previous_response_id", "previous_response_not_found"
-    return _stored(service, body.previous_response_id, param, code)
+    return _stored(server, body.previous_response_id, param, code)
 
 
 def _given(body: ResponseBody) -> list[dict[str, Any]]:
@@ -402,7 +404,7 @@ class ResponseWriter:
     def _logprobs(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         if self._alternatives is None:
             return []
-        tokenizer = self._generation.service.llm.tokenizer
+        tokenizer = self._generation.model.llm.tokenizer
         return [logprob_entry(tokenizer, piece, self._alternatives) for piece in pieces]
 
 

@@ -22,9 +22,9 @@ from pteron.llm.images.prompt import PromptImage
 from pteron.llm.text_model import TextModel
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import GenerationBody, ResponseFormat, StructuredOutputs
-from pteron.serving.http.service import Service
 
 _NAMES = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _SEEDS = 1 << 31
@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"[0-9]{1,10}")  # int() refuses thousands of digits
 
 
 def engine_requests(
-    service: Service,
+    model: LoadedModel,
     record: RequestRecord,
     body: GenerationBody,
     prompts: Sequence[tuple[int, ...]],
@@ -47,7 +47,7 @@ def engine_requests(
     """`n` requests per prompt, each with its own seed. `stops` are strings beside the body's own; clients
     written for large models ask for more new tokens than the limit allows: such an answer ends at the limit,
     with the reason "length"."""
-    llm, limits = service.llm, service.limits
+    llm, limits = model.llm, model.server.limits
     sampling = _sampling(body, llm, top_logprobs)
     request = EngineRequest(
         prompts[0],
@@ -56,7 +56,7 @@ def engine_requests(
         stop_ids=_stop_ids(body, llm),
         grammar=grammar,
         seconds=max(limits.seconds - record.seconds, 0.001),
-        adapter=body.model if body.model in service.adapters else None,
+        adapter=body.model if body.model in model.adapters else None,
         images=images,
     )
     return [

@@ -18,9 +18,10 @@ from pteron.serving.http.embeddings import check_count, check_text, embed_text, 
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.generation import new_id, now
 from pteron.serving.http.json_body import JsonRoute
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import Body
-from pteron.serving.http.service import Service, open_request
+from pteron.serving.http.server_state import open_request
 
 router = APIRouter(route_class=JsonRoute)
 Texts = Annotated[list[str], Field(min_length=1)]
@@ -55,46 +56,46 @@ class ScoreBody(Body):
 @router.post("/v2/rerank")
 async def rerank(request: Request, body: RerankBody) -> dict[str, Any]:
     """The documents, the most relevant first."""
-    service, record = await open_request(request, body.model)
+    model, record = await open_request(request, body.model)
     texts = [text.text if isinstance(text, Document) else text for text in body.documents]
-    scores = await _scores(request, service, record, body.model, [body.query], texts, "documents")
+    scores = await _scores(request, model, record, body.model, [body.query], texts, "documents")
     order = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n or None]
     results: list[dict[str, Any]] = [{"index": index, "relevance_score": scores[index]} for index in order]
     if body.return_documents is not False:
         for result in results:
             result["document"] = {"text": texts[result["index"]]}
     id, usage = new_id("rerank-"), _usage(record)
-    return {"id": id, "model": service.names[0], "results": results, "usage": usage}
+    return {"id": id, "model": model.names[0], "results": results, "usage": usage}
 
 
 @router.post("/score")
 @router.post("/v1/score")
 async def score(request: Request, body: ScoreBody) -> dict[str, Any]:
     """The scores of pairs, in their order."""
-    service, record = await open_request(request, body.model)
+    model, record = await open_request(request, body.model)
     first, second = ([text] if isinstance(text, str) else text for text in (body.text_1, body.text_2))
     if len(first) not in (1, len(second)):
         message = f"text_1 must be one text or as many as text_2, {len(second)}, not {len(first)}"
         raise invalid_value(message, "text_1")
-    scores = await _scores(request, service, record, body.model, first, second, "text_2")
+    scores = await _scores(request, model, record, body.model, first, second, "text_2")
     data = [{"index": index, "object": "score", "score": each} for index, each in enumerate(scores)]
-    head = {"id": new_id("score-"), "object": "list", "created": now(), "model": service.names[0]}
+    head = {"id": new_id("score-"), "object": "list", "created": now(), "model": model.names[0]}
     return {**head, "data": data, "usage": _usage(record)}
 
 
 async def _scores(
     request: Request,
-    service: Service,
+    model: LoadedModel,
     record: RequestRecord,
-    model: str | None,
+    name: str | None,
     queries: Sequence[str],
     texts: Sequence[str],
     param: str,
 ) -> list[float]:
     """The score of each text, with its own query or with the only one."""
-    embedder = embedder_of(service, model)
-    check_count(len(texts), param, service)
-    if service.logs.with_prompts:
+    embedder = embedder_of(model, name)
+    check_count(len(texts), param, model)
+    if model.server.logs.with_prompts:
         record.prompt = [*queries, *texts]
     if embedder.scores_pairs:
         assert isinstance(embedder, Encoder)
@@ -107,12 +108,12 @@ async def _scores(
                 check_text(encoder, text)
             return encoder.score(*pair)
 
-        return await run_each(request, service, record, score_pair, pairs, param)
+        return await run_each(request, model, record, score_pair, pairs, param)
 
     def embed(text: str) -> tuple[Vector, int]:
         return embed_text(embedder, text)
 
-    vectors = np.array(await run_each(request, service, record, embed, [*queries, *texts], param), np.float64)
+    vectors = np.array(await run_each(request, model, record, embed, [*queries, *texts], param), np.float64)
     record.choices = len(texts)
     scores: list[float] = (vectors[: len(queries)] * vectors[len(queries) :]).sum(1).tolist()
     return scores

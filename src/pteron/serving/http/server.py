@@ -28,7 +28,7 @@ from pteron.format.source import open_file
 from pteron.serving.http.connections import connection_class
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.request_log import log_records
-from pteron.serving.http.service import Service
+from pteron.serving.http.server_state import ServerState
 from pteron.system import IS_WINDOWS
 
 _CANCEL_SECONDS = 5  # for clients to receive the error of a cancelled answer
@@ -41,9 +41,11 @@ _ACCEPTED = 16  # connections that asyncio accepts in one turn of its loop; a li
 
 
 class Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[str], None], grace: float):
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, ready: Callable[[str], None], grace: float
+    ):
         super().__init__(config)
-        self._service = service
+        self._state = state
         self._ready = ready
         self._grace = grace
         self._timer: asyncio.TimerHandle | None = None  # of the next cancellation
@@ -62,10 +64,10 @@ class Server(uvicorn.Server):
             self._ready(format_address(self.servers[0].sockets[0], self.config.is_ssl))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.is_draining = True
+        self._state.is_draining = True
         self._loop = asyncio.get_running_loop()
-        message = f"draining after {self._reason}; running requests: {self._service.admitted}"
-        self._service.logs.write("server", message=message)
+        message = f"draining after {self._reason}; running requests: {self._state.admitted}"
+        self._state.logs.write("server", message=message)
         if self._is_hurried or self.is_lost:
             self._cancel_all()
         else:
@@ -82,15 +84,15 @@ class Server(uvicorn.Server):
     async def _drain(self) -> None:
         """Wait for the requests that were admitted. Until they end, the server listens, so that a client that
         comes now gets a 503 instead of a refused connection."""
-        while self._service.admitted and not self.force_exit:
+        while self._state.admitted and not self.force_exit:
             await asyncio.sleep(_DRAIN_SECONDS)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
-        if not self._service.is_healthy:
+        if not self._state.is_healthy:
             self.is_lost = self.should_exit = True
             message = "the model has lost its device, or its engine has ended"
-            self._service.logs.write("server", level="error", message=message)
+            self._state.logs.write("server", level="error", message=message)
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -100,7 +102,7 @@ class Server(uvicorn.Server):
                 self._loop.call_soon_threadsafe(self._cancel_all)
         elif not self.should_exit:
             self._reason = signal.Signals(sig).name
-        self._service.is_draining = self.should_exit = True
+        self._state.is_draining = self.should_exit = True
 
     def _log_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log what asyncio would print: an exception that nothing else catches."""
@@ -115,11 +117,11 @@ class Server(uvicorn.Server):
             fields["message"] = f"new connections wait: {why} (ulimit -n, --max-connections)"
         elif error is not None:
             fields["trace"] = "".join(traceback.format_exception(error))
-        self._service.logs.write("server", level="error", **fields)
+        self._state.logs.write("server", level="error", **fields)
 
     def _end_grace(self) -> None:
         message = "the grace period is over: running answers are cancelled"
-        self._service.logs.write("server", level="warning", message=message)
+        self._state.logs.write("server", level="warning", message=message)
         self._cancel_all()
 
     def _cancel_all(self) -> None:
@@ -128,7 +130,7 @@ class Server(uvicorn.Server):
         self._cancel_repeatedly()
 
     def _cancel_repeatedly(self) -> None:
-        self._service.cancel()
+        self._state.cancel()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(_REPEAT_SECONDS, self._cancel_repeatedly)
@@ -154,15 +156,15 @@ def run(
     """Serve an application on the socket `place` until a signal. `ready` is called with the address once
     requests are accepted. DeviceError: the model cannot answer any more; a new process gets a working device.
     """
-    service: Service = app.state.service
+    state: ServerState = app.state.server
     config = configure(
         app,
         timeout_graceful_shutdown=int(grace) + _CANCEL_SECONDS,
         ssl_certfile=certificate,
         ssl_keyfile=private_key,
     )
-    server = Server(config, service, ready, grace)
-    with signal_handler(server.handle_exit), log_records("uvicorn", service.logs):
+    server = Server(config, state, ready, grace)
+    with signal_handler(server.handle_exit), log_records("uvicorn", state.logs):
         server.run([place])
     if server.is_lost:
         raise DeviceError("the server has ended: its model has lost its device, or its engine has ended")
@@ -170,7 +172,7 @@ def run(
 
 def configure(app: FastAPI, **options: Any) -> uvicorn.Config:
     """uvicorn's configuration for an application of `create_app`, with the limits of its connections."""
-    limits: Limits = app.state.service.limits
+    limits: Limits = app.state.server.limits
     return uvicorn.Config(
         app,
         http=connection_class(limits),

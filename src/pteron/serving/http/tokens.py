@@ -13,10 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from pteron.serving.http.chat import prepare, render
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.json_body import JsonRoute
+from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rendered
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.schema import Body, ChatBody, Message, TemplateBody, TokenizeBody
-from pteron.serving.http.service import SERVICE, Service, open_request
+from pteron.serving.http.server_state import MODEL, open_request
 
 router = APIRouter(route_class=JsonRoute)
 
@@ -31,19 +32,19 @@ class DetokenizeBody(Body):
 @router.post("/tokenize")
 async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
     ids = await prepare(request, body, _tokenize)
-    service: Service = request.scope[SERVICE]
-    token_text = service.llm.tokenizer.token_text
+    model: LoadedModel = request.scope[MODEL]
+    token_text = model.llm.tokenizer.token_text
     tokens: list[Any] = list(ids)
     if body.with_pieces:
         tokens = [{"id": id, "piece": token_text(id)} for id in ids]
-    found = {"tokens": tokens, "count": len(ids), "max_model_len": service.llm.model.context}
+    found = {"tokens": tokens, "count": len(ids), "max_model_len": model.llm.model.context}
     return found | ({"token_strs": [token_text(id) for id in ids]} if body.return_token_strs else {})
 
 
 @router.post("/detokenize")
 async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, str]:
-    service, _ = await open_request(request, body.model)
-    llm, most = service.llm, service.limits.prompt_tokens
+    model, _ = await open_request(request, body.model)
+    llm, most = model.llm, model.server.limits.prompt_tokens
     if len(body.tokens) > most:
         raise invalid_value(f"{len(body.tokens)} tokens; the limit is {most}", "tokens")
     if body.tokens and not 0 <= min(body.tokens) <= max(body.tokens) < llm.model.vocabulary:
@@ -58,11 +59,11 @@ async def apply_template(request: Request, body: TemplateBody) -> dict[str, str]
     return {"prompt": await prepare(request, body, _apply_template)}
 
 
-def _apply_template(service: Service, record: RequestRecord, body: TemplateBody) -> str:
-    return service.llm.shown(_render(service, body, body.messages).text)
+def _apply_template(model: LoadedModel, record: RequestRecord, body: TemplateBody) -> str:
+    return model.llm.shown(_render(model, body, body.messages).text)
 
 
-def _tokenize(service: Service, record: RequestRecord, body: TokenizeBody) -> tuple[int, ...]:
+def _tokenize(model: LoadedModel, record: RequestRecord, body: TokenizeBody) -> tuple[int, ...]:
     given = [each for each in (body.prompt, body.content, body.messages) if each is not None]
     if len(given) != 1:
         raise invalid_value("give one of prompt, content and messages", "prompt")
@@ -70,16 +71,16 @@ def _tokenize(service: Service, record: RequestRecord, body: TokenizeBody) -> tu
         adds = body.add_special_tokens if body.add_special is None else body.add_special
         if not adds and not given[0]:
             return ()
-        return encode_prompt(service.llm, given[0], "prompt", service.limits, bos=adds)
-    ids = encode_rendered(service.llm, _render(service, body, given[0]), service.limits)
-    prefill = service.llm.image_prefill
+        return encode_prompt(model.llm, given[0], "prompt", model.server.limits, bos=adds)
+    ids = encode_rendered(model.llm, _render(model, body, given[0]), model.server.limits)
+    prefill = model.llm.image_prefill
     return tuple(prefill.token if prefill and id < 0 else id for id in ids)  # rows of images
 
 
-def _render(service: Service, body: TokenizeBody | TemplateBody, messages: list[Message]) -> RenderedChat:
+def _render(model: LoadedModel, body: TokenizeBody | TemplateBody, messages: list[Message]) -> RenderedChat:
     chat = ChatBody.model_construct(
         messages=messages,
         add_generation_prompt=body.add_generation_prompt,
         chat_template_kwargs=body.chat_template_kwargs,
     )
-    return render(service, chat, body.tools or [])
+    return render(model, chat, body.tools or [])

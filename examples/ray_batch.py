@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import pteron
-from pteron.serving.encoder import Encoder
+from pteron.embeddings.encoder import Encoder
 
 MARGIN = 7 / 8  # of a photograph's shorter side is looked at
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")

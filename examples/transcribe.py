@@ -24,7 +24,7 @@ from models.whisper import Sizes, silence, trained
 
 import pteron
 from pteron.package_files import PackageFiles, fetch_files
-from pteron.serving.speech.spectrogram import HOP, Floats, log_mel, read_wav
+from pteron.speech.spectrogram import HOP, Floats, log_mel, read_wav
 
 PIECES = PackageFiles(
     "mlx-whisper",

@@ -92,7 +92,7 @@ async function* player() {
 
 async function* outputs() {
   const has = (path) => existsSync(join(WEB, path));
-  if (has("pages/chat")) yield* site("pages/chat", join(PACKAGE, "serving", "http", "page"));
+  if (has("pages/chat")) yield* site("pages/chat", join(PACKAGE, "serving", "page"));
   if (has("pages/inspect")) yield* file("pages/inspect", join(PACKAGE, "tools", "inspect", "page", "page.html"));
   if (has("pages/profile")) yield* file("pages/profile", join(PACKAGE, "tools", "profile", "page.html"));
   if (has("player/index.ts")) yield* player();

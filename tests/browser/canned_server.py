@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from pteron.serving.http.page import mount
+from pteron.serving.page import mount
 
 CONTEXT = 2048
 LOOK_EVERY = 0.01  # seconds

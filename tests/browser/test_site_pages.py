@@ -152,7 +152,7 @@ def test_speech(tmp_path: Path, visit: Visit) -> None:
     import transcribe_web
     from models import whisper
 
-    from pteron.serving.speech import spectrogram
+    from pteron.speech import spectrogram
 
     torch.manual_seed(0)
     sizes = whisper.Sizes(

@@ -13,7 +13,7 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from pteron.serving.http.page import POLICY, mount, parts
+from pteron.serving.page import POLICY, mount, parts
 
 WEB = Path(__file__).parents[2] / "web"
 SOURCES = sorted([*(WEB / "pages" / "chat").glob("*.ts"), *(WEB / "shared").glob("*.ts")])

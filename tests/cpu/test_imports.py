@@ -33,6 +33,8 @@ STAGES = (
     {"runtime"},
     {"export"},
     {"llm"},
+    {"speech"},
+    {"embeddings"},
     {"serving"},
     {"reference"},
     {"tools"},

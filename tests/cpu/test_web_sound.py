@@ -1,4 +1,4 @@
-"""The spectrogram of the page that listens is that of pteron.serving.speech.spectrogram."""
+"""The spectrogram of the page that listens is that of pteron.speech.spectrogram."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from node_fixtures import node
 
-from pteron.serving.speech import spectrogram
+from pteron.speech import spectrogram
 
 SCRIPT = """
 const { load } = await import("./test/load.mjs");

@@ -18,7 +18,7 @@ from models import whisper
 
 from pteron.folders import cache_folder
 from pteron.package_files import PackageFiles, fetch_files
-from pteron.serving.speech import spectrogram
+from pteron.speech import spectrogram
 
 DIFFERENCE_MAX = 1e-2  # of scores, which reach 30
 SPEECH = Path("/usr/share/sounds/alsa")  # of Debian's alsa-utils

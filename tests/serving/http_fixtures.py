@@ -17,13 +17,13 @@ import openai
 import uvicorn
 from fastapi import FastAPI
 
+from pteron.embeddings.encoder import Embedder
 from pteron.llm import LLM
 from pteron.serving import Engine
-from pteron.serving.encoder import Embedder
 from pteron.serving.http import Limits, Logs, create_app
 from pteron.serving.http.models import ModelSource
 from pteron.serving.http.server import configure
-from pteron.serving.speech import Transcriber
+from pteron.speech import Transcriber
 
 NAME = "stories15m"
 PATIENCE = 60.0  # seconds, for a busy machine

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pteron.serving.speech import Transcriber
-from pteron.serving.speech.vocabulary import SpeechVocabulary
+from pteron.speech import Transcriber
+from pteron.speech.vocabulary import SpeechVocabulary
 
 POSITIONS, LANGUAGES = 1500, 99
 PIECES = 256  # tokens are bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pteron.serving.http.answer_format import CallFormat
+from pteron.serving.answer.format import CallFormat
 
 
 @dataclass(frozen=True)

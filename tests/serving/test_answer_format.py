@@ -18,10 +18,10 @@ from template_fixtures import FAMILIES, PARIS, QWEN_3, ROME
 from tool_fixtures import MESSAGES, TOOLS, WEATHER
 
 from pteron.llm import LLM, Piece
-from pteron.serving.http.answer_format import CallFormat, answer_format
-from pteron.serving.http.answer_parser import AnswerParser, control_tags
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
-from pteron.serving.http.tool_grammar import forced_grammar
+from pteron.serving.answer.format import CallFormat, answer_format
+from pteron.serving.answer.parser import AnswerParser, control_tags
+from pteron.serving.answer.parts import CallArguments, CallBegin, End, Part, Text, Thought
+from pteron.serving.prompt.tool_grammar import forced_grammar
 
 NAMES = ("weather", "now")
 

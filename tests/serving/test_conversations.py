@@ -5,8 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
+from pteron.serving.api.conversations import Conversations, StoredResponse
 from pteron.serving.http import Limits
-from pteron.serving.http.conversations import Conversations, StoredResponse
 
 
 def stored(

@@ -15,8 +15,8 @@ from scripted import Script, ScriptedEngine, ScriptedModel, play
 from tool_fixtures import HERMES, MESSAGES, WEATHER
 
 from pteron.llm import LLM
+from pteron.serving.api.messages import PromptBody, to_chat
 from pteron.serving.http import Limits
-from pteron.serving.http.messages import PromptBody, to_chat
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
 MESSAGE: dict[str, Any] = {"model": NAME, "max_tokens": 20, "messages": MESSAGES}

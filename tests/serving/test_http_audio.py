@@ -19,7 +19,7 @@ from speech_fixtures import Heard, ScriptedTranscriber, said
 
 from pteron.llm import LLM
 from pteron.serving.http import Limits
-from pteron.serving.speech import Segment
+from pteron.speech import Segment
 
 soundfile = pytest.importorskip("soundfile", reason="needs the extra `audio`")
 pytest.importorskip("python_multipart", reason="needs the extra `audio`")

@@ -17,9 +17,9 @@ from http_fixtures import CHAT, NAME, PATIENCE, TEXT, Running, error, until
 from scripted import Script, play
 
 from pteron import OutOfMemory
+from pteron.serving.api.schema import LOOKUPS_MAX
 from pteron.serving.http.errors import release
 from pteron.serving.http.json_body import DEPTH_MAX, PARTS_MAX, VALUES_MAX, parse_json
-from pteron.serving.http.schema import LOOKUPS_MAX
 
 MANY = 300_000
 JSON = {"Content-Type": "application/json"}

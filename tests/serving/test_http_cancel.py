@@ -20,7 +20,7 @@ from pteron.llm import LLM
 from pteron.serving import Engine
 from pteron.serving.http import Limits
 from pteron.serving.http.disconnect import ClientDisconnected, run_in_thread
-from pteron.serving.http.prompts import count_slices
+from pteron.serving.prompt.encoding import count_slices
 
 # Long enough that it does not finish during a test.
 LONG: dict[str, Any] = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 240, "temperature": 1.0}

@@ -17,9 +17,9 @@ from letters import letters_mean, letters_table
 
 import pteron
 from pteron import DType, UnsupportedError, ValueSpec
+from pteron.embeddings.encoder import Encoder, is_encoder
+from pteron.embeddings.hidden_states import open_served
 from pteron.llm.names.models import BUNDLED
-from pteron.serving.encoder import Encoder, is_encoder
-from pteron.serving.hidden_states import open_served
 from pteron.serving.http import Limits
 
 WIDTH, TOKENS_MAX = 24, 37

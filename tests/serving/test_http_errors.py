@@ -15,12 +15,12 @@ from scripted import Script, ScriptedEngine, ScriptedModel, play
 from pteron import DeviceLost, FormatError, InputError, OutOfMemory
 from pteron.llm import LLM, Sampling
 from pteron.serving import Busy
+from pteron.serving.api.messages import MessageBody
+from pteron.serving.api.responses import ResponseBody
+from pteron.serving.api.schema import ChatBody, CompletionBody, EmbeddingBody
+from pteron.serving.api.scores import RerankBody
 from pteron.serving.http import Limits
 from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, api_error, validated
-from pteron.serving.http.messages import MessageBody
-from pteron.serving.http.responses import ResponseBody
-from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody
-from pteron.serving.http.scores import RerankBody
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 

@@ -15,12 +15,12 @@ from byte_tokenizer import ByteTokenizer
 from http_fixtures import NAME, Running, error, openai_client, running
 
 from pteron import FormatError, UnsupportedError
+from pteron.embeddings.encoder import Embedder
+from pteron.embeddings.hidden_states import HiddenStates, generates_text, hidden_states, open_served
 from pteron.llm import LLM
 from pteron.llm.model import LanguageModel
 from pteron.serving import Engine
-from pteron.serving.encoder import Embedder
-from pteron.serving.hidden_states import HiddenStates, generates_text, hidden_states, open_served
-from pteron.serving.speech import Transcriber
+from pteron.speech import Transcriber
 
 pytest.importorskip("executorch")
 import hidden_fixtures as fixtures

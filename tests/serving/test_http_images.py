@@ -29,10 +29,10 @@ from pteron.llm.engine.running import RunningRequest  # noqa: E402
 from pteron.llm.export import export_llm  # noqa: E402
 from pteron.llm.images.load import load_part  # noqa: E402
 from pteron.llm.text_model import TextModel  # noqa: E402
+from pteron.serving.api.schema import ChatBody  # noqa: E402
 from pteron.serving.http import disconnect  # noqa: E402
 from pteron.serving.http.limits import Limits  # noqa: E402
-from pteron.serving.http.prompts import render_chat  # noqa: E402
-from pteron.serving.http.schema import ChatBody  # noqa: E402
+from pteron.serving.prompt.encoding import render_chat  # noqa: E402
 
 
 def base64_of(width: int, height: int, kind: str = "PNG") -> str:

@@ -118,6 +118,6 @@ def test_text_is_free_where_tools_may_be_called(templated: Running, monkeypatch:
     create = openai_client(templated).chat.completions.create
     asked: dict[str, Any] = {"model": NAME, "messages": MESSAGES, "max_tokens": 30, "tools": TOOLS}
     found = create(**asked).choices[0].message
-    monkeypatch.setattr("pteron.serving.http.chat.lazy_grammar", lambda *_, **__: None)
+    monkeypatch.setattr("pteron.serving.prompt.chat.lazy_grammar", lambda *_, **__: None)
     assert found.content == create(**asked).choices[0].message.content
     assert not found.tool_calls

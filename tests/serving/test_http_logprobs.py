@@ -10,7 +10,7 @@ from byte_tokenizer import ByteTokenizer
 from http_fixtures import NAME
 
 from pteron.llm import LLM, Piece, Sampling
-from pteron.serving.http.choices import logprob_entry, logprob_lists
+from pteron.serving.api.chunks import logprob_entry, logprob_lists
 
 PROMPT = "Once upon a time, there was a"
 MESSAGES: Any = [{"role": "user", "content": "Tell me about a cat."}]

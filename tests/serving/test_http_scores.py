@@ -16,10 +16,10 @@ from letters import letters_mean, write_letters
 
 import pteron
 from pteron import DType, UnsupportedError, ValueSpec
+from pteron.embeddings.encoder import Encoder, is_encoder
+from pteron.embeddings.hidden_states import open_served
 from pteron.llm import LLM
 from pteron.llm.names.models import BUNDLED
-from pteron.serving.encoder import Encoder, is_encoder
-from pteron.serving.hidden_states import open_served
 
 TEXTS = ["dog", "a cat", "cats", "tree"]
 

@@ -156,7 +156,8 @@ def test_names_and_aliases(stories: LLM) -> None:
         found = server.http.post("/v1/completions", json=ASKED | {"model": "gpt-4o"}).json()
         assert found["model"] == NAME
         refused = server.http.post("/v1/completions", json=ASKED | {"model": "x"}).json()["error"]
-        assert refused["message"] == f"there is no model 'x'; this server has '{NAME}'"
+        known = f"'{NAME}', 'gpt-4o', 'team/model'"
+        assert refused["message"] == f"there is no model 'x'; this server has {known}"
 
 
 def test_health_and_readiness(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:

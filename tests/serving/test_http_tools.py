@@ -19,9 +19,9 @@ from tool_fixtures import HERMES, LLAMA, MESSAGES, TOOLS, WEATHER, together
 
 from pteron import Device
 from pteron.llm import LLM
-from pteron.serving.http.answer_format import CallFormat, answer_format
-from pteron.serving.http.parts import CallArguments, CallBegin, Part, Text
-from pteron.serving.http.tool_calls import ToolCallParser
+from pteron.serving.answer.format import CallFormat, answer_format
+from pteron.serving.answer.parts import CallArguments, CallBegin, Part, Text
+from pteron.serving.answer.tool_calls import ToolCallParser
 
 TAGGED, BARE = CallFormat("json", "<tool_call>", "</tool_call>", arguments="arguments"), CallFormat()
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'

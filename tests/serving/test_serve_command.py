@@ -256,8 +256,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found.update(options, app=app)
 
     monkeypatch.setattr("pteron.tools.estimate.estimates.check_fits", lambda *_: None)
-    monkeypatch.setattr("pteron.serving.hidden_states.open_served", open_served)
-    monkeypatch.setattr("pteron.serving.hidden_states.in_engine", in_engine)
+    monkeypatch.setattr("pteron.embeddings.hidden_states.open_served", open_served)
+    monkeypatch.setattr("pteron.embeddings.hidden_states.in_engine", in_engine)
     monkeypatch.setattr("pteron.serving.http.create_app", create)
     monkeypatch.setattr("pteron.serving.http.run", run)
     return found

@@ -12,12 +12,12 @@ import pytest
 from speech_fixtures import BYTES, PIECES, POSITIONS, SIZE, TIMES, Heard, ScriptedTranscriber, said
 from speech_fixtures import LANGUAGES as KNOWN
 
+from pteron.embeddings.hidden_states import open_served
 from pteron.errors import FormatError, InputError, PteronError
-from pteron.serving.hidden_states import open_served
-from pteron.serving.speech import Transcriber, is_transcriber
-from pteron.serving.speech.spectrogram import RATE, log_mel, mel_filters
-from pteron.serving.speech.transcriber import Cancelled
-from pteron.serving.speech.vocabulary import LANGUAGES, SpeechVocabulary
+from pteron.speech import Transcriber, is_transcriber
+from pteron.speech.spectrogram import RATE, log_mel, mel_filters
+from pteron.speech.transcriber import Cancelled
+from pteron.speech.vocabulary import LANGUAGES, SpeechVocabulary
 
 
 def sound(seconds: float) -> Any:
@@ -131,7 +131,7 @@ def test_long_texts_and_cancelled_ones() -> None:
 
 def test_times_are_in_order() -> None:
     """Scores of times before the last, of a third time in a row and of control tokens do not count."""
-    from pteron.serving.speech.transcriber import _allow
+    from pteron.speech.transcriber import _allow
 
     vocabulary = SpeechVocabulary(BYTES, SIZE, POSITIONS, is_multilingual=True)
     flat = np.zeros(SIZE)
@@ -160,7 +160,7 @@ def test_a_vocabulary_of_another_size() -> None:
 @pytest.mark.parametrize("rate", [16_000, 22_050, 48_000])
 def test_sound_files(form: str, rate: int) -> None:
     soundfile = pytest.importorskip("soundfile", reason="needs the extra `audio`")
-    from pteron.serving.speech.sound_file import read_sound
+    from pteron.speech.sound_file import read_sound
 
     def tone(rate: int) -> Any:
         return 0.5 * np.sin(2 * np.pi * 440 * np.arange(rate * 31) / rate)
@@ -191,7 +191,7 @@ def test_spectrograms_are_those_that_whisper_was_trained_on() -> None:
 
 def test_files_that_are_no_sound() -> None:
     soundfile = pytest.importorskip("soundfile", reason="needs the extra `audio`")
-    from pteron.serving.speech.sound_file import read_sound
+    from pteron.speech.sound_file import read_sound
 
     for data in (b"", b"RIFF", b"\x00" * 1000, b"ID3 but no sound"):
         with pytest.raises(InputError, match="not wav, flac, mp3 or ogg") as raised:
@@ -213,7 +213,7 @@ def test_files_that_are_no_sound() -> None:
 def test_long_sound_takes_the_memory_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small file may have many samples: a rate of 192,000, and silence takes a few bytes."""
     soundfile = pytest.importorskip("soundfile", reason="needs the extra `audio`")
-    from pteron.serving.speech import sound_file
+    from pteron.speech import sound_file
 
     monkeypatch.setattr(sound_file, "_BLOCK_SECONDS", 1)
     file, seconds, rate = io.BytesIO(), 61, 192_000

@@ -11,8 +11,8 @@ from tool_fixtures import WEATHER
 
 from pteron.errors import InputError
 from pteron.llm import LLM
-from pteron.serving.http.answer_format import answer_format
-from pteron.serving.http.tool_grammar import forced_grammar, is_text, lazy_grammar
+from pteron.serving.answer.format import answer_format
+from pteron.serving.prompt.tool_grammar import forced_grammar, is_text, lazy_grammar
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
 from pteron.llm.grammar import Grammar, Matcher

@@ -26,12 +26,12 @@ from pteron.llm.arguments import SEQUENCES_MAX, WAITING_MAX
 from pteron.serving.http.limits import Limits
 
 if TYPE_CHECKING:
+    from pteron.embeddings.encoder import Embedder
     from pteron.llm.engine import Engine
     from pteron.names.kinds import Located
-    from pteron.serving.encoder import Embedder
     from pteron.serving.http import Logs, Traces
     from pteron.serving.http.models import ModelSource
-    from pteron.serving.speech import Transcriber
+    from pteron.speech import Transcriber
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
@@ -238,8 +238,8 @@ def _serve_here(
 
 
 def _kind_of(model: Engine | Embedder | Transcriber | list[ModelSource]) -> Kind:
-    from pteron.serving.encoder import Embedder
-    from pteron.serving.speech import Transcriber
+    from pteron.embeddings.encoder import Embedder
+    from pteron.speech import Transcriber
 
     if isinstance(model, list):
         return "models"
@@ -268,7 +268,7 @@ def _open_served(
     located: Located, arguments: argparse.Namespace, adapters: Mapping[str, str] | None = None
 ) -> Generator[Engine | Embedder | Transcriber, None, None]:
     """A language model in an engine, or an embedder. `adapters` are by default those of --lora."""
-    from pteron.serving.hidden_states import in_engine, open_served
+    from pteron.embeddings.hidden_states import in_engine, open_served
     from pteron.tools.estimate.estimates import check_fits
 
     check_fits(located.path, arguments.device)

@@ -1,5 +1,5 @@
 // Sound -> log-mel spectrogram, as Whisper was trained on it: 16,000 samples a second in, 100 frames out.
-// As src/pteron/serving/speech/spectrogram.py.
+// As src/pteron/speech/spectrogram.py.
 
 export const RATE = 16_000; // samples a second
 export const HOP = 160; // samples

@@ -14,15 +14,15 @@ from typing import Any
 
 from starlette.types import Message as AsgiMessage
 
+from pteron.embeddings.encoder import Embedder
+from pteron.embeddings.hidden_states import in_engine, open_served
 from pteron.errors import DeviceError
 from pteron.llm.engine import Engine
 from pteron.serving.cluster.options import Options
-from pteron.serving.encoder import Embedder
-from pteron.serving.hidden_states import in_engine, open_served
 from pteron.serving.http import Logs, create_app
 from pteron.serving.http.models import ModelSource
 from pteron.serving.http.server_state import ServerState
-from pteron.serving.speech import Transcriber
+from pteron.speech import Transcriber
 
 _DRAIN_SECONDS = 20.0  # for running answers when the replica ends
 

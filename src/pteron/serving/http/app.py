@@ -19,22 +19,22 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 import pteron
+from pteron.embeddings.encoder import Embedder
+from pteron.embeddings.hidden_states import llm_or_embedder
 from pteron.errors import InputError
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
-from pteron.serving.encoder import Embedder
-from pteron.serving.hidden_states import llm_or_embedder
-from pteron.serving.http import audio, completions, embeddings, messages, ollama, responses, scores, tokens
+from pteron.serving.api import audio, completions, embeddings, messages, ollama, responses, scores, tokens
 from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import add_error_handlers
 from pteron.serving.http.limits import Limits
 from pteron.serving.http.middleware import AccessMiddleware, RequestLogMiddleware
 from pteron.serving.http.models import ModelSource
-from pteron.serving.http.page import mount
 from pteron.serving.http.request_log import Logs
 from pteron.serving.http.server_state import ServerState, server_of
 from pteron.serving.http.telemetry import Traces
-from pteron.serving.speech import Transcriber
+from pteron.serving.page import mount
+from pteron.speech import Transcriber
 
 _PAGE = ("/", "/page/")
 

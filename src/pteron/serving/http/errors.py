@@ -21,9 +21,9 @@ from starlette.types import Scope
 
 from pteron.errors import DeviceLost, InputError, OutOfMemory, PteronError
 from pteron.llm.engine import Busy
+from pteron.serving.api.schema import LOOKUPS_MAX, MISSPELT
 from pteron.serving.http.disconnect import ClientDisconnected
 from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
-from pteron.serving.http.schema import LOOKUPS_MAX, MISSPELT
 
 Given = TypeVar("Given", bound=BaseModel)
 _UNION = re.compile(

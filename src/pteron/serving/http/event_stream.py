@@ -15,9 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from pteron.serving.http.disconnect import ClientDisconnected, run_until_disconnect
 from pteron.serving.http.errors import ApiError, api_error, release
-from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.request_log import RECORD, RequestRecord
-from pteron.serving.http.server_state import MODEL
+from pteron.serving.http.server_state import MODEL, LoadedModel
 
 SendEvent: TypeAlias = Callable[[bytes], Awaitable[None]]
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the latter: nginx must not buffer

@@ -16,9 +16,9 @@ from pteron.errors import InputError, OutOfMemory
 from pteron.system import give_back_memory
 
 if TYPE_CHECKING:
+    from pteron.embeddings.encoder import Embedder
     from pteron.llm.engine import Engine
-    from pteron.serving.encoder import Embedder
-    from pteron.serving.speech import Transcriber
+    from pteron.speech import Transcriber
 
 Loaded = TypeVar("Loaded")  # a model that is loaded
 _CHECK_SECONDS = (0.05, 1.0)  # least and most between two looks for models without requests

@@ -31,8 +31,8 @@ from pteron.gpu.fork import new_lock
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.names.model_files import MANIFEST, program_file, read_json
 from pteron.runtime import load
-from pteron.serving.speech.spectrogram import HOP, RATE, Floats, log_mel
-from pteron.serving.speech.vocabulary import STEP_SECONDS, SpeechVocabulary
+from pteron.speech.spectrogram import HOP, RATE, Floats, log_mel
+from pteron.speech.vocabulary import STEP_SECONDS, SpeechVocabulary
 
 Scores = npt.NDArray[np.float64]
 

@@ -10,14 +10,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from pteron.serving.http.chat import prepare, render
+from pteron.serving.api.schema import Body, ChatBody, Message, TemplateBody, TokenizeBody
 from pteron.serving.http.errors import invalid_value
 from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.loaded_model import LoadedModel
-from pteron.serving.http.prompts import RenderedChat, encode_prompt, encode_rendered
 from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.schema import Body, ChatBody, Message, TemplateBody, TokenizeBody
-from pteron.serving.http.server_state import MODEL, open_request
+from pteron.serving.http.server_state import MODEL, LoadedModel, open_request
+from pteron.serving.prompt.chat import prepare, render
+from pteron.serving.prompt.encoding import RenderedChat, encode_prompt, encode_rendered
 
 router = APIRouter(route_class=JsonRoute)
 

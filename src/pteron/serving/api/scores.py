@@ -13,15 +13,14 @@ import numpy as np
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from pteron.serving.encoder import Encoder, Vector
-from pteron.serving.http.embeddings import check_count, check_text, embed_text, embedder_of, run_each
+from pteron.embeddings.encoder import Encoder, Vector
+from pteron.serving.answer.generation import new_id, now
+from pteron.serving.api.embeddings import check_count, check_text, embed_text, embedder_of, run_each
+from pteron.serving.api.schema import Body
 from pteron.serving.http.errors import invalid_value
-from pteron.serving.http.generation import new_id, now
 from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.schema import Body
-from pteron.serving.http.server_state import open_request
+from pteron.serving.http.server_state import LoadedModel, open_request
 
 router = APIRouter(route_class=JsonRoute)
 Texts = Annotated[list[str], Field(min_length=1)]

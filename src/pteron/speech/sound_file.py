@@ -11,7 +11,7 @@ import numpy as np
 
 from pteron.errors import InputError
 from pteron.extras import need
-from pteron.serving.speech.spectrogram import RATE, Floats, resample
+from pteron.speech.spectrogram import RATE, Floats, resample
 
 _BLOCK_SECONDS = 30
 _BLOCK_SAMPLES = 1 << 25  # of all channels

@@ -7,15 +7,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from pteron.llm.engine import Request as EngineRequest
-from pteron.serving.http.chat import prepare, prepare_chat
-from pteron.serving.http.choices import ChatWriter, CompletionWriter
-from pteron.serving.http.generation import Generation
+from pteron.serving.answer.generation import Generation
+from pteron.serving.api.chunks import ChatWriter, CompletionWriter
+from pteron.serving.api.schema import ChatBody, CompletionBody
 from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.loaded_model import LoadedModel
-from pteron.serving.http.prompts import as_list, encode_prompts
 from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.sampling_params import check_choices, engine_requests, response_grammar
-from pteron.serving.http.schema import ChatBody, CompletionBody
+from pteron.serving.http.server_state import LoadedModel
+from pteron.serving.prompt.chat import prepare, prepare_chat
+from pteron.serving.prompt.encoding import as_list, encode_prompts
+from pteron.serving.prompt.sampling_params import check_choices, engine_requests, response_grammar
 
 router = APIRouter(route_class=JsonRoute)
 _TOKENS = 16  # OpenAI's default of `max_tokens` for completions

@@ -16,19 +16,18 @@ from starlette.datastructures import UploadFile
 from starlette.responses import PlainTextResponse, Response
 
 from pteron.errors import InputError
+from pteron.serving.api.schema import Body, Finite
 from pteron.serving.http.disconnect import check_client, run_in_thread
 from pteron.serving.http.errors import ApiError, invalid_value, validated
 from pteron.serving.http.event_stream import SendEvent, respond
-from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.schema import Body, Finite
-from pteron.serving.http.server_state import open_request
+from pteron.serving.http.server_state import LoadedModel, open_request
 from pteron.serving.http.sse import DONE, encode_event
-from pteron.serving.speech import Segment, Transcriber
-from pteron.serving.speech.sound_file import read_sound
-from pteron.serving.speech.spectrogram import RATE, Floats
-from pteron.serving.speech.transcriber import Cancelled
-from pteron.serving.speech.vocabulary import LANGUAGES
+from pteron.speech import Segment, Transcriber
+from pteron.speech.sound_file import read_sound
+from pteron.speech.spectrogram import RATE, Floats
+from pteron.speech.transcriber import Cancelled
+from pteron.speech.vocabulary import LANGUAGES
 
 router = APIRouter()
 _FIELDS_MAX = 32

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pteron.embeddings.encoder import Embedder, Encoder
 from pteron.errors import UnsupportedError
 from pteron.extras import check_installed
 from pteron.gpu.fork import new_lock
@@ -26,8 +27,7 @@ from pteron.llm.model import LanguageModel
 from pteron.llm.names.model_names import locate_model
 from pteron.llm.text_model import TextModel
 from pteron.runtime import ValueSpec
-from pteron.serving.encoder import Embedder, Encoder
-from pteron.serving.speech import Transcriber, is_transcriber
+from pteron.speech import Transcriber, is_transcriber
 
 METHODS = ("embed", "hidden")  # methods for states in a program whose `forward` gives logits
 

@@ -10,14 +10,14 @@ from fastapi import APIRouter, Request
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
-from pteron.serving.http.blocks import Block, Change, Close, Delta, Open
-from pteron.serving.http.chat import encode_chat, prepare, prepare_chat
+from pteron.serving.answer.blocks import Block, Change, Close, Delta, Open
+from pteron.serving.answer.generation import Generation, new_id
+from pteron.serving.answer.tool_calls import parsed_arguments
+from pteron.serving.api.schema import Body, ChatBody, Fields, Many, SamplingBody, Tools, wrong
 from pteron.serving.http.errors import NO_THREADS, ApiError, anthropic_body, invalid_value, validated
-from pteron.serving.http.generation import Generation, new_id
 from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.schema import Body, ChatBody, Fields, Many, SamplingBody, Tools, wrong
 from pteron.serving.http.sse import encode_event
-from pteron.serving.http.tool_calls import parsed_arguments
+from pteron.serving.prompt.chat import encode_chat, prepare, prepare_chat
 
 router = APIRouter(route_class=JsonRoute)
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}

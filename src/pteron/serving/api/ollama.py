@@ -15,19 +15,19 @@ from pydantic import ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 import pteron
-from pteron.serving.http.answer_format import AnswerFormat
-from pteron.serving.http.blocks import Block, Change, Close, Delta
-from pteron.serving.http.chat import format_of, prepare_chat
-from pteron.serving.http.completions import prepare_completion
-from pteron.serving.http.embeddings import embed_texts
+from pteron.serving.answer.blocks import Block, Change, Close, Delta
+from pteron.serving.answer.format import AnswerFormat
+from pteron.serving.answer.generation import Generation
+from pteron.serving.answer.tool_calls import parsed_arguments
+from pteron.serving.api.completions import prepare_completion
+from pteron.serving.api.embeddings import embed_texts
+from pteron.serving.api.messages import is_begun
+from pteron.serving.api.schema import ChatBody, CompletionBody, EmbeddingBody, Fields, Many, Tools
 from pteron.serving.http.errors import ApiError, invalid_value, ollama_body, validated
-from pteron.serving.http.generation import Generation
 from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.messages import is_begun
-from pteron.serving.http.schema import ChatBody, CompletionBody, EmbeddingBody, Fields, Many, Tools
 from pteron.serving.http.server_state import ServerState, open_request, server_of
 from pteron.serving.http.sse import encode_json
-from pteron.serving.http.tool_calls import parsed_arguments
+from pteron.serving.prompt.chat import format_of, prepare_chat
 
 router = APIRouter(route_class=JsonRoute)
 _OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty")

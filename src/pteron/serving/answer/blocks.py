@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from pteron.llm import Piece
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought
+from pteron.serving.answer.parts import CallArguments, CallBegin, End, Part, Text, Thought
 
 Kind: TypeAlias = Literal["text", "thought", "call"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pteron
 from pteron.llm import Piece, Tokenizer
-from pteron.serving.http.blocks import AnswerBlocks, Block, Change, Delta, Open
+from pteron.serving.answer.blocks import AnswerBlocks, Block, Change, Delta, Open
+from pteron.serving.answer.generation import Generation, new_id, now
+from pteron.serving.answer.parts import End
+from pteron.serving.api.schema import StreamOptions
 from pteron.serving.http.errors import ApiError
-from pteron.serving.http.generation import Generation, new_id, now
-from pteron.serving.http.parts import End
-from pteron.serving.http.schema import StreamOptions
 from pteron.serving.http.sse import DONE, encode_event
 
 _LEAST = -9999.0  # OpenAI's log-probability of a token that is impossible; JSON has no infinity

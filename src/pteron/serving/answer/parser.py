@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pteron.llm import Piece, Tokenizer
-from pteron.serving.http.answer_format import HARMONY, TAG, AnswerFormat, Reasoning
-from pteron.serving.http.parts import CallArguments, CallBegin, End, Part, Text, Thought, partial_tag
-from pteron.serving.http.tool_calls import HarmonyParser, ToolCallParser, new_call_id
+from pteron.serving.answer.format import HARMONY, TAG, AnswerFormat, Reasoning
+from pteron.serving.answer.parts import CallArguments, CallBegin, End, Part, Text, Thought, partial_tag
+from pteron.serving.answer.tool_calls import HarmonyParser, ToolCallParser, new_call_id
 
 _HARMONY_TAGS = (*HARMONY, "<|start|>", "<|end|>", "<|call|>", "<|return|>", "<|constrain|>")
 

@@ -20,11 +20,11 @@ from pteron.llm import Sampling
 from pteron.llm.engine import Request as EngineRequest
 from pteron.llm.images.prompt import PromptImage
 from pteron.llm.text_model import TextModel
+from pteron.serving.api.schema import GenerationBody, ResponseFormat, StructuredOutputs
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
-from pteron.serving.http.loaded_model import LoadedModel
 from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.schema import GenerationBody, ResponseFormat, StructuredOutputs
+from pteron.serving.http.server_state import LoadedModel
 
 _NAMES = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _SEEDS = 1 << 31

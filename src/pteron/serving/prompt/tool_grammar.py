@@ -13,7 +13,7 @@ from typing import Any
 
 from pteron.llm.grammar.grammar import WHITESPACE
 from pteron.llm.grammar.limits import schema_text
-from pteron.serving.http.answer_format import AnswerFormat, CallFormat, Reasoning
+from pteron.serving.answer.format import AnswerFormat, CallFormat, Reasoning
 
 _SPACES = {"x-guidance": {"whitespace_pattern": WHITESPACE}}
 _TERMINALS = r"""TEXT: /(.|\n)*/

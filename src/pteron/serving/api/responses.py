@@ -10,14 +10,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from pteron.llm import Piece
-from pteron.serving.http.blocks import Block, Change, Close, Delta, Open
-from pteron.serving.http.chat import prepare_chat
-from pteron.serving.http.choices import logprob_entry
-from pteron.serving.http.conversations import StoredResponse
-from pteron.serving.http.errors import ApiError, invalid_value, validated
-from pteron.serving.http.generation import Generation, new_id, now
-from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.schema import (
+from pteron.serving.answer.blocks import Block, Change, Close, Delta, Open
+from pteron.serving.answer.generation import Generation, new_id, now
+from pteron.serving.api.chunks import logprob_entry
+from pteron.serving.api.conversations import StoredResponse
+from pteron.serving.api.schema import (
     Body,
     ChatBody,
     Many,
@@ -27,8 +24,11 @@ from pteron.serving.http.schema import (
     Tools,
     Unsupported,
 )
+from pteron.serving.http.errors import ApiError, invalid_value, validated
+from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.server_state import ServerState, server_of
 from pteron.serving.http.sse import encode_event
+from pteron.serving.prompt.chat import prepare_chat
 
 router = APIRouter(route_class=JsonRoute)
 _PARTS = {"text": "output_text", "thought": "reasoning_text"}  # kinds of blocks -> types

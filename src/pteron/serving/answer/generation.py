@@ -19,14 +19,13 @@ from starlette.responses import Response
 from pteron.errors import PteronError
 from pteron.llm.engine import Answer
 from pteron.llm.engine import Request as EngineRequest
-from pteron.serving.http.answer_parser import AnswerParser
-from pteron.serving.http.blocks import AnswerBlocks, Change
+from pteron.serving.answer.blocks import AnswerBlocks, Change
+from pteron.serving.answer.parser import AnswerParser
+from pteron.serving.answer.parts import Part
 from pteron.serving.http.errors import ApiError
 from pteron.serving.http.event_stream import SendEvent, respond
-from pteron.serving.http.loaded_model import LoadedModel
-from pteron.serving.http.parts import Part
 from pteron.serving.http.request_log import RECORD, RequestRecord
-from pteron.serving.http.server_state import MODEL
+from pteron.serving.http.server_state import MODEL, LoadedModel
 from pteron.serving.http.sse import encode_json
 
 _REASONS = {"stop": "stop", "length": "length", "context": "length", "time": "length"}  # engine -> OpenAI

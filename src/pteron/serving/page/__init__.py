@@ -48,7 +48,7 @@ class Part:
 def parts() -> Mapping[str, Part]:
     """All files of the page by name: "index.html", "main.js", ..."""
     table = {}
-    for entry in files("pteron.serving.http.page").iterdir():
+    for entry in files("pteron.serving.page").iterdir():
         media_type = _TYPES.get(entry.name.rpartition(".")[2])
         if media_type is not None:
             content = entry.read_bytes()

@@ -16,22 +16,10 @@ from fastapi import Request
 from pteron.errors import InputError
 from pteron.llm.engine import Request as EngineRequest
 from pteron.llm.text_model import TextModel
-from pteron.serving.http.answer_format import AnswerFormat, answer_format
-from pteron.serving.http.answer_parser import AnswerParser, control_tags
-from pteron.serving.http.disconnect import run_in_thread
-from pteron.serving.http.errors import invalid_value
-from pteron.serving.http.generation import Generation
-from pteron.serving.http.loaded_model import LoadedModel
-from pteron.serving.http.prompts import RenderedChat, encode_rendered, render_chat
-from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.sampling_params import (
-    check_choices,
-    check_schema_size,
-    compile_grammar,
-    engine_requests,
-    response_grammar,
-)
-from pteron.serving.http.schema import (
+from pteron.serving.answer.format import AnswerFormat, answer_format
+from pteron.serving.answer.generation import Generation
+from pteron.serving.answer.parser import AnswerParser, control_tags
+from pteron.serving.api.schema import (
     ChatBody,
     CompletionBody,
     Message,
@@ -40,8 +28,19 @@ from pteron.serving.http.schema import (
     TokenizeBody,
     Tool,
 )
-from pteron.serving.http.server_state import open_request
-from pteron.serving.http.tool_grammar import forced_grammar, lazy_grammar
+from pteron.serving.http.disconnect import run_in_thread
+from pteron.serving.http.errors import invalid_value
+from pteron.serving.http.request_log import RequestRecord
+from pteron.serving.http.server_state import LoadedModel, open_request
+from pteron.serving.prompt.encoding import RenderedChat, encode_rendered, render_chat
+from pteron.serving.prompt.sampling_params import (
+    check_choices,
+    check_schema_size,
+    compile_grammar,
+    engine_requests,
+    response_grammar,
+)
+from pteron.serving.prompt.tool_grammar import forced_grammar, lazy_grammar
 
 Prepared = TypeVar("Prepared", ChatBody, CompletionBody, TokenizeBody, TemplateBody)
 Result = TypeVar("Result")

@@ -13,10 +13,10 @@ from typing import Any
 
 from pteron.llm.images.prompt import PromptImage
 from pteron.llm.text_model import TextModel
+from pteron.serving.api.schema import ContentPart, Message, Tool
 from pteron.serving.http.disconnect import check_client
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.limits import Limits
-from pteron.serving.http.schema import ContentPart, Message, Tool
 
 _RESERVED = {"messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "self"}
 # Names of one field: a template reads one of them, and a client may send another.

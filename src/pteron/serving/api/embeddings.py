@@ -12,16 +12,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
+from pteron.embeddings.encoder import Embedder, Vector
 from pteron.errors import InputError
-from pteron.serving.encoder import Embedder, Vector
+from pteron.serving.api.schema import EmbeddingBody
 from pteron.serving.http.disconnect import run_until_disconnect
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.json_body import JsonRoute
-from pteron.serving.http.loaded_model import LoadedModel
-from pteron.serving.http.prompts import as_list, count_slices
 from pteron.serving.http.request_log import RequestRecord
-from pteron.serving.http.schema import EmbeddingBody
-from pteron.serving.http.server_state import open_request
+from pteron.serving.http.server_state import LoadedModel, open_request
+from pteron.serving.prompt.encoding import as_list, count_slices
 
 router = APIRouter(route_class=JsonRoute)
 Given = TypeVar("Given")

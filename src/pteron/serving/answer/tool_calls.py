@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pteron.serving.http.answer_format import TAG, CallFormat
-from pteron.serving.http.parts import CallArguments, CallBegin, Part, Text, partial_tag
-from pteron.serving.http.tool_grammar import is_text
+from pteron.serving.answer.format import TAG, CallFormat
+from pteron.serving.answer.parts import CallArguments, CallBegin, Part, Text, partial_tag
+from pteron.serving.prompt.tool_grammar import is_text
 
 _ARGUMENTS = ("arguments", "parameters")
 _PREFIXES = ("<|python_tag|>", "[TOOL_CALLS]")  # some models write these before bare calls

@@ -1,0 +1,1 @@
+"""Texts -> vectors, by encoders or by the hidden states of language models."""

@@ -1,0 +1,1 @@
+"""The engine's pieces -> blocks of text, reasoning and calls, and a response."""

@@ -69,6 +69,7 @@ class Models(Generic[Loaded]):
             raise InputError(f"two models have the name {twice!r}: give one another, as in NAME=MODEL")
         self._serve = serve
         self._keep_alive = keep_alive
+        self.is_closed = False
         self._loading = asyncio.Lock()  # one model is loaded or unloaded at a time
 
     @property
@@ -144,7 +145,7 @@ class Models(Generic[Loaded]):
 
     def close_now(self) -> None:
         """Unload all models, on this thread."""
-        self._keep_alive = None  # ends `unload_idle`
+        self.is_closed, self._keep_alive = True, None  # the latter ends `unload_idle`
         for model in self.served:
             model.loaded = None
             model.opened.close()

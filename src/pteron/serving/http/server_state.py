@@ -121,7 +121,8 @@ class ServerState:
 
     @property
     def is_healthy(self) -> bool:
-        return all(model.is_healthy for model in self.models.loaded)
+        """Whether all models work; not once they are closed."""
+        return not self.models.is_closed and all(model.is_healthy for model in self.models.loaded)
 
     @property
     def is_full(self) -> bool:

@@ -2,11 +2,11 @@
 
     python benchmarks/precision.py MODEL [TEXT] [--prompts 200] [--tokens 48]
 
-Measures a model once as exact as f32 (three digits, f32-like products) and once with f16 products and two
-digits. Each token of TEXT after the first 17 is predicted twice: by a prefill of all tokens before it, which
-matrix cores compute, and by a decode step, which digits compute. Then prompts of drawn lengths, parts of TEXT
-or drawn tokens, are continued greedily: how many give the same tokens, how many tokens come before the first
-that differs, and how far apart the two largest logits are there.
+Measures a model as exact as f32 (three digits, f32-like products and caches), then with an f16 cache, then
+with f16 products and two digits too. Each token of TEXT after the first 17 is predicted twice: by a prefill
+of all tokens before it, which matrix cores compute, and by a decode step, which digits compute. Then prompts
+of drawn lengths, parts of TEXT or drawn tokens, are continued greedily: how many give the same tokens, how
+many tokens come before the first that differs, and how far apart the two largest logits are there.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import pteron
 from pteron.llm import LLM
+from pteron.llm.load_options import LoadOptions
 from pteron.llm.model import LanguageModel
 
-WAYS = {
-    "as exact as f32": {"products": "f32", "digits": 3},
-    "f16, two digits": {"products": "f16", "digits": 2},
+WAYS: dict[str, dict[str, Any]] = {
+    "as exact as f32": {"products": "f32", "digits": 3, "cache": "f32"},
+    "f16 cache": {"products": "f32", "digits": 3, "cache": "f16"},
+    "f16 products, two digits, f16 cache": {"products": "f16", "digits": 2, "cache": "f16"},
 }
 READ = 17  # tokens that are not predicted
 
@@ -56,23 +58,28 @@ def main() -> None:
                 f"{name}: perplexity {math.exp(np.mean(each.by_prefill)):.4f} by prefill, "
                 f"{math.exp(np.mean(each.by_decode)):.4f} by decode, of {len(each.by_prefill)} tokens"
             )
-    exact, quick = found.values()
-    agreed = [first_difference(*pair) for pair in zip(exact.answers, quick.answers, strict=True)]
-    same = sum(at is None for at in agreed)
-    parted = [(at, exact.margins[index][at]) for index, at in enumerate(agreed) if at is not None]
-    print(f"{same} of {len(agreed)} prompts give the same {arguments.tokens} tokens")
-    if parted:
-        places, margins = zip(*parted, strict=True)
+    (_, exact), *others = found.items()
+    for name, quick in others:
+        agreed = [first_difference(*pair) for pair in zip(exact.answers, quick.answers, strict=True)]
         print(
-            f"the others part after {np.median(places):.0f} tokens in the median, where the two largest "
-            f"logits are {np.median(margins):.4f} apart in the median, {max(margins):.4f} at most"
+            f"{name}: {agreed.count(None)} of {len(agreed)} prompts give the same {arguments.tokens} tokens"
         )
+        parted = [(at, exact.margins[index][at]) for index, at in enumerate(agreed) if at is not None]
+        if parted:
+            places, margins = zip(*parted, strict=True)
+            print(
+                f"  the others part after {np.median(places):.0f} tokens in the median, where the two "
+                f"largest logits are {np.median(margins):.4f} apart in the median, {max(margins):.4f} at most"
+            )
 
 
-def measure(options: dict[str, object], arguments: argparse.Namespace) -> Found:
+def measure(options: dict[str, Any], arguments: argparse.Namespace) -> Found:
     by_prefill, by_decode = [], []
     if arguments.text is None:
-        program = pteron.load(arguments.model, **options)
+        loading = LoadOptions(**options)
+        program = pteron.load(
+            arguments.model, digits=loading.digits, products=loading.products, adapt=loading.adapt
+        )
         model = LanguageModel(program)
         source = np.random.default_rng(1).integers(3, model.vocabulary, 2000).tolist()
     else:

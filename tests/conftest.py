@@ -60,8 +60,11 @@ from pteron import Device
 from pteron.ops import Target
 from pteron.ops.rewrite import JOINS, REWRITES
 from pteron.passes.rewrite import REWRITES_VARIABLE, switched_on
+from pteron.runtime.loaded_method import PRODUCTS_VARIABLE
 from pteron.system import give_back_memory
 
+# Numbers of language models are compared as exactly on GPUs as on software adapters.
+os.environ.setdefault(PRODUCTS_VARIABLE, "f32")
 settings.register_profile("pteron", deadline=None)  # a busy machine may take longer than 200 ms
 settings.load_profile("pteron")
 

@@ -15,7 +15,9 @@ import pteron
 from pteron import Device
 from pteron.cli.arguments import Options
 from pteron.cli.llm_arguments import add_llm_arguments
+from pteron.dtypes import DType
 from pteron.errors import InputError
+from pteron.families.attention.caches import find_caches
 from pteron.llm import LanguageModel
 from pteron.llm.load_options import LoadOptions
 from pteron.ops import Target
@@ -70,6 +72,26 @@ def test_language_models_are_quick_where_weights_are_quantised_and_matrix_cores_
     with pteron.load(MODEL, device=device) as program:
         monkeypatch.setattr(device, "target", cores)
         assert LoadOptions().precision(program) == exact
+
+
+def test_caches_of_language_models_have_16_bits_where_weights_are_quantised(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PRODUCTS_VARIABLE, raising=False)
+    gpu = replace(Target(), is_cpu=False, shader_f16=True)
+
+    def types(model: Path, target: Target, **options: Any) -> set[DType]:
+        monkeypatch.setattr(device, "target", target)
+        chosen = LoadOptions(device=device, **options)
+        with pteron.load(model, adapt=chosen.adapt) as program:
+            (graph,) = program.graphs("forward")
+            return {cache.tensor.dtype for cache in find_caches(graph).values()}
+
+    assert types(MODEL, gpu) == {DType.F16}
+    assert types(MODEL, gpu, cache="f32") == types(MODEL, gpu, products="f32") == {DType.F32}
+    assert types(MODEL.with_stem("tiny_llama_fp32"), gpu) == {DType.F32}
+    for other in (replace(gpu, is_cpu=True), replace(gpu, shader_f16=False)):
+        assert types(MODEL, other) == {DType.F32}
 
 
 @pytest.mark.long

@@ -60,7 +60,8 @@ class LLM(TextModel):
 
     `context` is the number of tokens that a KV cache holds, up to the model's own; the default is that of the
     program. `cache` is the type of its elements, "f32", "f16", which takes half the memory, or "int8", which
-    takes 28 %; the default is the program's. Layers with a sliding window keep the last tokens only, in
+    takes 28 %; the default is f16 for models with weights of 4 or 8 bits on GPUs with 16-bit floats, and
+    elsewhere the program's. Layers with a sliding window keep the last tokens only, in
     rings; with `rings=False` they keep all, so that any prefix of a long text can be reused.
 
     The model keeps processed tokens in its KV cache. If a prompt begins like an earlier one, as every turn of

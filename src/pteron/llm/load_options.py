@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from pteron.errors import InputError
+from pteron.errors import InputError, UnsupportedError
+from pteron.format.records import ProgramFile
 from pteron.gpu import Device
+from pteron.graph import Graph
 from pteron.llm.cache.options import CacheOptions
 from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.runtime import Program
-from pteron.runtime.loaded_method import Precision
+from pteron.runtime.loaded_method import PRODUCTS_VARIABLE, Precision
 
-QUICK = Precision(digits=2, products="f16")
+EXACT, QUICK = Precision(), Precision(digits=2, products="f16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,32 @@ class LoadOptions(CacheOptions):
     def precision(self, program: Program) -> Precision:
         """How exactly products of a program are computed. Quantising weights changed a model a hundred times
         more than f16 products do, so these are the default where matrix cores make them faster."""
-        graphs = (graph for name in program for graph in program.graphs(name))
-        is_quantized = any(
-            "_q4" in node.name or "_q8" in node.name for graph in graphs for node in graph.nodes
-        )
-        is_faster = is_quantized and program.device.target.has_matrices
-        return Precision.chosen(self.digits, self.products, QUICK if is_faster else None)
+        has_matrices = program.device.target.has_matrices
+        is_quantized = any(_is_quantized(graph) for method in program for graph in program.graphs(method))
+        quick = QUICK if has_matrices and is_quantized else None
+        return Precision.chosen(self.digits, self.products, quick)
+
+    def adapt(self, file: ProgramFile, graph: Graph) -> Graph:
+        """A graph of the file with these caches. Where weights are quantised and the GPU computes with 16
+        bits, caches have 16 bits too, unless products are to be exact."""
+        if self.cache is None and _is_quantized(graph) and not self._is_exact and self._has_halves:
+            with suppress(UnsupportedError):  # the file says otherwise
+                return CacheOptions.adapt(replace(self, cache="f16"), file, graph)
+        return CacheOptions.adapt(self, file, graph)
+
+    @property
+    def _is_exact(self) -> bool:
+        return (self.products or os.environ.get(PRODUCTS_VARIABLE, "").strip()) == EXACT.products
+
+    @property
+    def _has_halves(self) -> bool:
+        target = Device.begin(self.device).target
+        return target.shader_f16 and not target.is_cpu
+
+
+def _is_quantized(graph: Graph) -> bool:
+    """Whether weights of layers have 4 or 8 bits."""
+    return any("_q4" in node.name or "_q8" in node.name for node in graph.nodes)
 
 
 _CONTEXT = "context= is the number of tokens of a KV cache"

@@ -12,6 +12,7 @@ from plan_figures import PROGRAMS
 
 from pteron.cli import main
 from pteron.errors import InputError, OutOfMemory
+from pteron.names.kinds import recognise
 from pteron.tools.estimate import Gpu, GpuEstimate, estimate, estimates, find_gpus, gpus, known_gpus
 from pteron.tools.estimate.estimates import launch_times
 from pteron.tools.estimate.gpus import gpu_of_adapter
@@ -128,12 +129,12 @@ def test_a_program_that_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -
         return replace(H200, memory_bytes=100_000)
 
     monkeypatch.setattr(estimates, "find_adapter", local)
-    estimates.check_fits(MODEL)
+    estimates.check_fits(recognise(MODEL))
     monkeypatch.setattr(estimates, "gpu_of_adapter", small)
     with pytest.raises(
         OutOfMemory, match=r"needs [\d,]+ bytes on a GPU, without KV caches; NVIDIA H200 has 100,000"
     ):
-        estimates.check_fits(MODEL)
+        estimates.check_fits(recognise(MODEL))
     (found,) = estimate(MODEL, [H200]).gpus
     least = found.memory - found.states
     for memory, is_enough in ((least, True), (least - 1, False)):
@@ -141,10 +142,10 @@ def test_a_program_that_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -
             estimates, "gpu_of_adapter", lambda _, memory=memory: replace(H200, memory_bytes=memory)
         )
         if is_enough:
-            estimates.check_fits(MODEL)
+            estimates.check_fits(recognise(MODEL))
         else:
             with pytest.raises(OutOfMemory):
-                estimates.check_fits(MODEL)
+                estimates.check_fits(recognise(MODEL))
 
 
 def test_serve_refuses_what_cannot_fit(

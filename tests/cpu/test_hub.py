@@ -16,7 +16,7 @@ from pteron.cli import main
 from pteron.errors import InputError, PteronError, UnsupportedError
 from pteron.llm.adapter_files import read_adapter
 from pteron.llm.names.local_models import local_models, remove_model
-from pteron.llm.names.model_names import locate, locate_model, locate_program
+from pteron.llm.names.model_names import locate, locate_program
 from pteron.names.cache import HubModel, cached_models, find_cached, repository_folder
 from pteron.names.download import Download, download_adapter
 
@@ -211,11 +211,11 @@ def test_a_revision_is_removed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
     first, second = hub.commit, "beef" + "0" * 36
     old = locate("me/llama").path
-    program, shared = locate_model("me/llama"), locate_model("me/gguf")
+    program, shared = locate_program("me/llama").path, locate_program("me/gguf").path
     hub.commit = second
     monkeypatch.setitem(hub.models, "me/llama", {**CHECKPOINT, "config.json": NEW})
-    new, new_program = locate(f"me/llama@{second}").path, locate_model(f"me/llama@{second}")
-    assert locate_model(f"me/gguf@{second}") == shared
+    new, new_program = locate(f"me/llama@{second}").path, locate_program(f"me/llama@{second}").path
+    assert locate_program(f"me/gguf@{second}").path == shared
     assert str(HubModel("me/llama", second)) in [model.name for model in local_models()]
     assert remove_model(f"me/llama@{second}") > len(NEW)
     assert (new.exists(), new_program.exists(), old.exists(), program.exists()) == (False, False, True, True)
@@ -356,7 +356,7 @@ def test_a_program_is_built_from_a_download(hub: Hub, monkeypatch: pytest.Monkey
     monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
     located = locate_program("me/gguf")
     assert located.name == "me/gguf"
-    assert locate_model("me/gguf:Q4_K_M") == located.path
+    assert locate_program("me/gguf:Q4_K_M").path == located.path
     (listed,) = (model for model in local_models() if model.hub)
     assert listed.programs == (located.path,)
     assert listed.program_bytes > len(GGUF)

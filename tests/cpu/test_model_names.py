@@ -12,8 +12,8 @@ import pytest
 from pteron.cli import main
 from pteron.errors import InputError, PteronError, UnsupportedError
 from pteron.llm.names import local_models, program_cache
-from pteron.llm.names.model_names import locate, locate_model, locate_program
-from pteron.llm.names.program_cache import BuildOptions, build, built_folder
+from pteron.llm.names.model_names import locate, locate_program
+from pteron.llm.names.program_cache import build, built_folder
 from pteron.names.cache import HubModel
 from pteron.names.kinds import Located, recognise
 from pteron.names.selection import select_files
@@ -155,7 +155,7 @@ def test_a_path_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stories15m" / "model.pte").unlink()
     (tmp_path / "stories15m").rmdir()
     assert locate("stories15m").name == "stories15m"
-    assert (locate_model("stories15m") / "model.pte").exists()
+    assert (locate_program("stories15m").path / "model.pte").exists()
 
 
 @pytest.mark.parametrize("name", ["models/it.gguf", "a/b/c", "model.pte"])
@@ -289,29 +289,29 @@ def test_a_program_is_built_once(exports: list[dict[str, object]], tmp_path: Pat
     assert made == [(gguf, "auto", "8w", "my")]
     assert json.loads((located.path / program_cache.SOURCE).read_text())["source"] == str(gguf)
     gguf.write_text("GGUF, changed", "utf-8")
-    whole = build(Located("gguf", gguf, "my"), BuildOptions(quantize=None))
+    whole = build(Located("gguf", gguf, "my"), quantize=None).path
     assert located.path.exists()
-    new = locate_model(gguf)
+    new = locate_program(gguf).path
     assert {*located.path.parent.iterdir()} == {new, whole}  # without the program of the file as it was
     assert len(exports) == 3
 
 
 def test_two_names_of_a_file_are_one_program(exports: list[dict[str, object]], tmp_path: Path) -> None:
     gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
-    assert build(Located("gguf", gguf, "me/it")) == build(Located("gguf", gguf, "me/it:Q8_0"))
+    assert build(Located("gguf", gguf, "me/it")).path == build(Located("gguf", gguf, "me/it:Q8_0")).path
     assert len(exports) == 1
 
 
 def test_options_and_files_are_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path / "cache"))
     folder = write(tmp_path / "llama", config_json="{}", model_safetensors="x", readme_md="")
-    located, options = recognise(folder), BuildOptions()
-    before = built_folder(located, options)
-    assert built_folder(located, BuildOptions(quantize=None)) != before
+    located = recognise(folder)
+    before = built_folder(located)
+    assert built_folder(located, quantize=None) != before
     write(folder, readme_md="other")
-    assert built_folder(located, options) == before
+    assert built_folder(located) == before
     write(folder, tokenizer_json="{}")
-    assert built_folder(located, options) != before
+    assert built_folder(located) != before
 
 
 def test_an_interrupted_build_leaves_nothing(
@@ -333,14 +333,14 @@ def test_a_program_that_another_process_built_meanwhile(
 ) -> None:
     """It may be in use there, so it stays as it is."""
     gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
-    theirs = built_folder(recognise(gguf), BuildOptions())
+    theirs = built_folder(recognise(gguf))
 
     def export_llm(source: Path, folder: Path, **_: object) -> None:
         write(folder, pteron_json="ours")
         write(theirs, pteron_json="theirs")
 
     monkeypatch.setattr("pteron.llm.export.export_llm", export_llm)
-    assert build(recognise(gguf)) == theirs
+    assert build(recognise(gguf)).path == theirs
     assert (theirs / "pteron.json").read_text() == "theirs"
     assert list(theirs.parent.iterdir()) == [theirs]
 
@@ -378,7 +378,7 @@ def test_what_cannot_be_removed(
         assert main(["rm", name]) == 1
         assert sentence in capsys.readouterr().err
     gguf = write(tmp_path / "files", my_gguf="GGUF") / "my.gguf"
-    locate_model(gguf)
+    locate_program(gguf)
     gguf.unlink()
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[-1]["kind"] == "source is gone"

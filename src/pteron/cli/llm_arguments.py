@@ -21,7 +21,6 @@ from pteron.tools.text import counted
 
 if TYPE_CHECKING:
     from pteron.llm import LLM, Grammar, Piece, Sampling
-    from pteron.names.kinds import Located
 
 _RANDOM = ("top_k", "top_p", "min_p", "seed")  # these have no effect at temperature 0
 # name -> metavar, type, help, default
@@ -98,13 +97,11 @@ def build_grammar(arguments: argparse.Namespace, llm: LLM) -> Grammar | None:
     return None
 
 
-def load_settings(arguments: argparse.Namespace, located: Located | None = None) -> dict[str, Any]:
-    """The arguments of an LLM that every command has an option for, except its tokenizer and adapters. A
-    hub's program brings its weight file along."""
-    data = arguments.data or (located.data if located else ())
+def load_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of an LLM that every command has an option for, except its tokenizer and adapters."""
     names = ("device", "digits", "products", "context", "cache", "speculate")
     given = {name: getattr(arguments, name) for name in names}
-    return {**given, "data": data, "rings": not arguments.no_rings}
+    return {**given, "data": arguments.data, "rings": not arguments.no_rings}
 
 
 @contextmanager
@@ -115,7 +112,7 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
     located = find_model(given_model(arguments), arguments.context)
     adapters = {"lora": arguments.lora} if arguments.lora else None
     with show_progress(f"loading {located.name}"):
-        llm = LLM(located.path, arguments.tokenizer, adapters=adapters, **load_settings(arguments, located))
+        llm = LLM(located, arguments.tokenizer, adapters=adapters, **load_settings(arguments))
     with llm:
         yield llm
 

@@ -32,6 +32,6 @@ def command(arguments: argparse.Namespace) -> int:
     with model_progress() as report:
         located = locate(given_model(arguments), report, update=True)
         is_built = located.kind == "program" or arguments.no_build
-        path = located.path if is_built else build(located, progress=report)
-    print(path)
+        found = located if is_built else build(located, report)
+    print(found.path)
     return 0

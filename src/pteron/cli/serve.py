@@ -271,15 +271,15 @@ def _open_served(
     from pteron.embeddings.hidden_states import in_engine, open_served
     from pteron.tools.estimate.estimates import check_fits
 
-    check_fits(located.path, arguments.device)
+    check_fits(located, arguments.device)
     with show_progress(f"loading {located.name}"):
         model = open_served(
-            located.path,
+            located,
             arguments.tokenizer,
             adapters=dict(arguments.lora) if adapters is None else dict(adapters),
             sequences=arguments.sequences,
             cache_bytes=arguments.cache_bytes,
-            **load_settings(arguments, located),
+            **load_settings(arguments),
         )
     with in_engine(model, waiting=arguments.queue) as served:
         yield served

@@ -23,9 +23,9 @@ from pteron.extras import need
 from pteron.folders import existing
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
-from pteron.llm.names.model_names import locate_model
+from pteron.llm.names.model_names import locate_program
 from pteron.llm.tokenizers.load import load_tokenizer
-from pteron.names.model_files import Pooling, program_file, read_pooling
+from pteron.names.model_files import Pooling
 from pteron.runtime import Program, ValueSpec, load
 
 Vector = npt.NDArray[np.float32]
@@ -86,10 +86,9 @@ class Encoder(Embedder):
         data: Sequence[str | os.PathLike[str]] = (),
         device: Device | str | None = None,
     ) -> None:
-        path = locate_model(path)
-        folder = path if path.is_dir() else path.parent
-        self.pooling = read_pooling(folder) or "mean"
-        self.program = load(program_file(folder) if path.is_dir() else path, data, device)
+        located = locate_program(path)
+        self.pooling = located.folder.pooling or "mean"
+        self.program = load(located.program, data or located.data, device)
         self.method = self.program["forward"]
         if not is_encoder(self.method.inputs, self.method.outputs):
             raise UnsupportedError(
@@ -98,7 +97,7 @@ class Encoder(Embedder):
                 "and token types"
             )
         self.scores_pairs = int(np.prod(self.method.outputs[0].shape_max)) == 1
-        found = _load_encoding(folder if tokenizer is None else existing(tokenizer))
+        found = _load_encoding(located.folder.path if tokenizer is None else existing(tokenizer))
         self._encode, self._encode_pair, self.vocabulary = found
         if self.scores_pairs and self._encode_pair is None:
             raise UnsupportedError(

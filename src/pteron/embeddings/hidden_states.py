@@ -24,7 +24,7 @@ from pteron.gpu.fork import new_lock
 from pteron.llm import LLM
 from pteron.llm.engine import Engine
 from pteron.llm.model import LanguageModel
-from pteron.llm.names.model_names import locate_model
+from pteron.llm.names.model_names import locate_program
 from pteron.llm.text_model import TextModel
 from pteron.runtime import ValueSpec
 from pteron.speech import Transcriber, is_transcriber
@@ -134,17 +134,17 @@ def open_served(
 ) -> LLM | Embedder | Transcriber:
     """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes, context,
     cache, speculate, adapters. For an unsupported kind, the error says why it is not a language model."""
-    located = locate_model(path)
-    if is_transcriber(located):
+    located = locate_program(path)
+    if located.path.is_dir() and is_transcriber(located.folder):
         check_installed(("python_multipart", "soundfile"), "transcribing sound", "audio")
-        return Transcriber(located, device=device)
+        return Transcriber(located.folder, device=device)
     try:
-        return llm_or_embedder(LLM(path, tokenizer, data=data, device=device, **settings))
+        return llm_or_embedder(LLM(located, tokenizer, data=data, device=device, **settings))
     except UnsupportedError as error:
         if settings.get("adapters"):
             raise
         try:
-            return Encoder(path, tokenizer, data=data, device=device)
+            return Encoder(located, tokenizer, data=data, device=device)
         except UnsupportedError:
             raise error from None
 

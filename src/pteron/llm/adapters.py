@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +29,7 @@ from pteron.llm.adapter_files import Adapter, LoraPair, read_adapter
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.names import Names, find_rule
 from pteron.llm.export.checkpoint import as_config_error
-from pteron.names.model_files import MANIFEST, read_json
+from pteron.names.model_files import MANIFEST, ModelFolder
 
 _WEIGHT = re.compile(r"(.+)\.weight(?:\.\w+)?")  # the key of a matrix, which names its place
 _LINEAR = re.compile(r"(?!.*experts).*(linear|_mm).*")  # operators
@@ -48,12 +47,12 @@ class Adapters:
     config: Config  # of the model
 
     @classmethod
-    def read(cls, paths: Mapping[str, Any], folder: Path) -> Adapters:
+    def read(cls, paths: Mapping[str, Any], folder: ModelFolder) -> Adapters:
         """Adapters by name, for the program in a folder."""
-        config = read_json(folder / MANIFEST).get("config")
+        config = folder.manifest.get("config")
         if not isinstance(config, dict):
             raise UnsupportedError(
-                f"{folder}: {MANIFEST} does not describe the architecture, so adapters cannot be added: "
+                f"{folder.path}: {MANIFEST} does not describe the architecture, so adapters cannot be added: "
                 "build the program with `pteron export llm` from its checkpoint (ExecuTorch's exporter keeps "
                 "no names of weights)"
             )

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Literal, Self, TypedDict, get_args
 
 from pteron.errors import FormatError, InputError, UnsupportedError
@@ -43,15 +42,7 @@ from pteron.llm.output import Statistics
 from pteron.llm.sampling import Sampling
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.llm.tokenizers.tokenizer import Tokenizer, check_same_tokens
-from pteron.names.model_files import (
-    GENERATION,
-    MANIFEST,
-    as_format_error,
-    program_file,
-    read_json,
-    read_pooling,
-    read_sampling,
-)
+from pteron.names.model_files import GENERATION, MANIFEST, ModelFolder, as_format_error
 from pteron.runtime import load
 from pteron.runtime.program import Adapt
 from pteron.runtime.specs import table
@@ -70,15 +61,18 @@ class TextModel:
         options = replace(options, model=str(path))
         self.name = str(path)
         located = locate_program(path, context=None if options.limited else options.context)
-        path, data = located.path, options.data or located.data
-        folder = path if path.is_dir() else path.parent
-        file = program_file(folder) if path.is_dir() else path
+        folder, data = located.folder, options.data or located.data
         self.sampling = _recommended(folder)
-        self.pooling = read_pooling(folder)
+        self.pooling = folder.pooling
         adapters = options.adapters
         adapt = _with_adapters(options, adapters, folder) if adapters else options.adapt
         self.program = load(
-            file, data, options.device, digits=options.digits, products=options.products, adapt=adapt
+            located.program,
+            data,
+            options.device,
+            digits=options.digits,
+            products=options.products,
+            adapt=adapt,
         )
         with ExitStack() as on_error:
             on_error.callback(self.program.close)
@@ -237,12 +231,12 @@ class TextModel:
         opening = ids[:1] if ids[0] == self.tokenizer.bos_id and kept > 1 else []
         return opening + ids[len(ids) - kept + len(opening) :]
 
-    def _image_prefill(self, folder: Path) -> ImagePrefill | None:
+    def _image_prefill(self, folder: ModelFolder) -> ImagePrefill | None:
         """What reads images, if the program in a folder has a vision part."""
-        settings = read_json(folder / MANIFEST).get("vision")
+        settings = folder.manifest.get("vision")
         if not isinstance(settings, dict) or IMAGE not in self.program:
             return None
-        with as_format_error(f"{folder / MANIFEST}: vision"):
+        with as_format_error(f"{folder.path / MANIFEST}: vision"):
             processor = processor_of_manifest(settings)
         token = self.tokenizer.token_id(processor.token)
         if token is None:
@@ -333,7 +327,9 @@ class LoadArguments(TypedDict, total=False):
     warm: bool
 
 
-def _with_adapters(options: CacheOptions, paths: Mapping[str, str | os.PathLike[str]], folder: Path) -> Adapt:
+def _with_adapters(
+    options: CacheOptions, paths: Mapping[str, str | os.PathLike[str]], folder: ModelFolder
+) -> Adapt:
     from pteron.llm.adapters import Adapters
 
     adapters = Adapters.read(paths, folder)
@@ -346,8 +342,8 @@ def _with_adapters(options: CacheOptions, paths: Mapping[str, str | os.PathLike[
     return adapt
 
 
-def _recommended(folder: Path) -> Sampling:
+def _recommended(folder: ModelFolder) -> Sampling:
     try:
-        return Sampling(**read_sampling(folder))
+        return Sampling(**folder.sampling)
     except InputError as error:
-        raise FormatError(f"{folder / GENERATION}: {error}") from None
+        raise FormatError(f"{folder.path / GENERATION}: {error}") from None

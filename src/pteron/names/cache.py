@@ -20,7 +20,7 @@ from pteron.errors import PteronError
 from pteron.extras import need
 from pteron.folders import replace_file
 from pteron.names.kinds import recognise
-from pteron.names.model_files import MANIFEST, find_tokenizer
+from pteron.names.model_files import MANIFEST, ModelFolder
 from pteron.names.selection import select_files, weights_beside
 
 _NAME = re.compile(
@@ -84,7 +84,7 @@ def _find_unlisted(folder: Path, tag: str | None) -> Path | None:
     if tag is not None:
         is_whole = tag.lower().endswith((".gguf", ".ptd")) or _hub().HF_HUB_OFFLINE
         return folder / tag if is_whole and (folder / tag).is_file() else None
-    find_tokenizer(folder)
+    _ = ModelFolder(folder).tokenizer  # an error if there is none
     return folder if recognise(folder).path == folder else None
 
 

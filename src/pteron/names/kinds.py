@@ -6,14 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from pteron.errors import FormatError, InputError, PteronError
 from pteron.format.foreign import HEAD_BYTES, describe_foreign
 from pteron.format.source import open_file
-from pteron.names.model_files import INDEX, MANIFEST, is_there, program_file, shard_names
+from pteron.names.model_files import INDEX, MANIFEST, ModelFolder, is_there, shard_names
 
 Kind = Literal["program", "checkpoint", "gguf"]
 CONFIG = "config.json"
@@ -26,21 +27,32 @@ _PART = re.compile(r"(?:-(\d{5})-of-\d{5})?\.(?:gguf|pte)$", re.IGNORECASE)  # w
 _NAMED = 6  # files that a message names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Located:
-    """A model on this machine. `path` is a program (.pte) or its folder, a checkpoint or a GGUF file; `name`
-    is its name in lists and in the API. `data` are its weight files (.ptd), where a hub has them with it."""
+    """A model on this machine; what takes a path takes it too. `path` is a program (.pte) or its folder, a
+    checkpoint or a GGUF file; `name` is its name in lists and in the API. `data` are its weight files (.ptd),
+    where a hub has them with it."""
 
     kind: Kind
     path: Path
     name: str
     data: tuple[Path, ...] = ()
 
+    def __str__(self) -> str:
+        return self.name
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @cached_property
+    def folder(self) -> ModelFolder:
+        return ModelFolder.of(self.path)
+
     @property
     def program(self) -> Path:
         """The program, as one file."""
         require_program(self.kind, f"{self.name} ({self.path})")
-        return program_file(self.path) if self.path.is_dir() else self.path
+        return self.folder.program if self.path.is_dir() else self.path
 
 
 def require_program(kind: Kind, name: str) -> None:
@@ -69,16 +81,19 @@ def recognise(path: Path) -> Located:
 def _recognise_folder(folder: Path) -> Located:
     files = {file.name for file in folder.iterdir()}
     name = folder.resolve().name
-    if program_file(folder).exists():
-        return Located("program", folder, name)
+    found = Located("program", folder, name)
+    if found.program.exists():
+        return found
     if MANIFEST in files:
-        raise InputError(f"{folder}: its {MANIFEST} names {program_file(folder).name}, which is missing")
+        raise InputError(f"{folder}: its {MANIFEST} names {found.program.name}, which is missing")
     if CONFIG in files and _with_suffix(files, ".safetensors"):
         _check_shards(folder)
         return Located("checkpoint", folder, name)
     programs, ggufs = _with_suffix(files, ".pte"), _with_suffix(files, ".gguf")
     if len(programs) + len(ggufs) == 1:
-        return replace(recognise(folder / (programs + ggufs)[0]), name=name)
+        found = recognise(folder / (programs + ggufs)[0])
+        found.name = name
+        return found
     raise InputError(f"the folder {folder} {_describe_folder(files, programs + ggufs)}")
 
 

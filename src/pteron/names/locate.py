@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 
 from pteron.errors import InputError
@@ -43,8 +42,9 @@ def locate(
     model = hub_model(given)
     if model is not None:
         found = recognise(download(model, progress or log_progress, update=update, check_config=check_config))
-        data = cached_weights(model, found.path) if found.kind == "program" else ()
-        return replace(found, name=str(model), data=data)
+        found.name = str(model)
+        found.data = cached_weights(model, found.path) if found.kind == "program" else ()
+        return found
     if len(path.parts) > 1 or FILE_NAME.search(given):  # cannot be a model's name
         raise InputError(f"{path} does not exist")
     near = get_close_matches(given, known, 1, _SIMILARITY)

@@ -47,59 +47,83 @@ class TokenizerConfig:
     chat_template: str | None = None
 
 
-def read_tokenizer_config(folder: Path) -> TokenizerConfig:
-    config = TokenizerConfig()
-    if is_there(folder / TEMPLATE):
-        config.chat_template = read_utf8(folder / TEMPLATE)
-    for name in CONFIGURATIONS:
-        content = read_json(folder / name)
-        config.bos[name], config.eos[name] = (_tokens(content, kind, name) for kind in ("bos", "eos"))
-        if config.adds_bos is None:
-            config.adds_bos = _adds_bos(content, name)
-        if config.chat_template is None:
-            config.chat_template = _template(content.get("chat_template"), name)
-    return config
+class ModelFolder:
+    """The configuration files of a model, each read once."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._contents: dict[str, dict[str, Any]] = {}
 
-def read_sampling(folder: Path) -> dict[str, Any]:
-    """The sampling that the model's authors recommend, as arguments of `Sampling`. Without `do_sample` only
-    the repetition penalty applies."""
-    content = read_json(folder / GENERATION)
-    names = (*_IF_SAMPLING, *_ALWAYS) if content.get("do_sample") is True else _ALWAYS
-    return {name: content[name] for name in names if content.get(name) is not None}
+    @classmethod
+    def of(cls, path: Path) -> ModelFolder:
+        """The folder that a model is, or that its file is in."""
+        return cls(path if path.is_dir() else path.parent)
 
+    def read(self, name: str) -> dict[str, Any]:
+        """The object in a file; empty if the file does not exist."""
+        if name not in self._contents:
+            self._contents[name] = read_json(self.path / name)
+        return self._contents[name]
 
-def read_pooling(folder: Path) -> Pooling | None:
-    """`pooling` of the manifest, for programs that return hidden states."""
-    value = read_json(folder / MANIFEST).get("pooling")
-    for known in get_args(Pooling):
-        if value == known:
-            return known  # type: ignore[no-any-return]  # one of them
-    if value is not None:
-        raise FormatError(f'{MANIFEST}: pooling must be "last" or "mean", not {shortened(value)}')
-    return None
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return self.read(MANIFEST)
 
+    @property
+    def program(self) -> Path:
+        """The file that the manifest names, or model.pte."""
+        return self.path / program_name(self.manifest)
 
-def program_file(folder: Path) -> Path:
-    """The program in a folder: the file that the manifest names, or model.pte."""
-    return folder / program_name(read_json(folder / MANIFEST))
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The sampling that the model's authors recommend, as arguments of `Sampling`. Without `do_sample`
+        only the repetition penalty applies."""
+        content = self.read(GENERATION)
+        names = (*_IF_SAMPLING, *_ALWAYS) if content.get("do_sample") is True else _ALWAYS
+        return {name: content[name] for name in names if content.get(name) is not None}
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """`pooling` of the manifest, for programs that return hidden states."""
+        value = self.manifest.get("pooling")
+        for known in get_args(Pooling):
+            if value == known:
+                return known  # type: ignore[no-any-return]  # one of them
+        if value is not None:
+            raise FormatError(f'{MANIFEST}: pooling must be "last" or "mean", not {shortened(value)}')
+        return None
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer's file: the one that the manifest names, or the first with a usual name."""
+        named = _file_name(self.manifest, "tokenizer")
+        if named is not None and (self.path / named).exists():
+            return self.path / named
+        for pattern in () if named else TOKENIZERS:
+            for file in sorted(self.path.glob(pattern)):
+                return file
+        raise InputError(
+            f"{self.path} holds no tokenizer, as language models have; looked for "
+            f"{named or ', '.join(TOKENIZERS)}"
+        )
+
+    @property
+    def tokenizer_config(self) -> TokenizerConfig:
+        config = TokenizerConfig()
+        if is_there(self.path / TEMPLATE):
+            config.chat_template = read_utf8(self.path / TEMPLATE)
+        for name in CONFIGURATIONS:
+            content = self.read(name)
+            config.bos[name], config.eos[name] = (_tokens(content, kind, name) for kind in ("bos", "eos"))
+            if config.adds_bos is None:
+                config.adds_bos = _adds_bos(content, name)
+            if config.chat_template is None:
+                config.chat_template = _template(content.get("chat_template"), name)
+        return config
 
 
 def program_name(manifest: dict[str, Any]) -> str:
     return _file_name(manifest, "model") or "model.pte"
-
-
-def find_tokenizer(folder: Path) -> Path:
-    """The tokenizer's file: the one that the manifest names, or the first with a usual name."""
-    named = _file_name(read_json(folder / MANIFEST), "tokenizer")
-    if named is not None and (folder / named).exists():
-        return folder / named
-    for pattern in () if named else TOKENIZERS:
-        for file in sorted(folder.glob(pattern)):
-            return file
-    raise InputError(
-        f"{folder} holds no tokenizer, as language models have; looked for {named or ', '.join(TOKENIZERS)}"
-    )
 
 
 def shard_names(folder: Path) -> list[str]:

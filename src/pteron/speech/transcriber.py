@@ -15,7 +15,6 @@ tokens are chosen follows Radford et al., "Robust Speech Recognition via Large-S
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from pteron.errors import FormatError, InputError, UnsupportedError
 from pteron.gpu import Device
 from pteron.gpu.fork import new_lock
 from pteron.llm.tokenizers.load import load_tokenizer
-from pteron.names.model_files import MANIFEST, program_file, read_json
+from pteron.names.model_files import MANIFEST, ModelFolder
 from pteron.runtime import load
 from pteron.speech.spectrogram import HOP, RATE, Floats, log_mel
 from pteron.speech.vocabulary import STEP_SECONDS, SpeechVocabulary
@@ -94,20 +93,19 @@ class _Window:
         return self.is_silent or (self.ratio <= _RATIO_MAX and self.logprob >= _LOGPROB_MIN)
 
 
-def is_transcriber(path: Path) -> bool:
+def is_transcriber(folder: ModelFolder) -> bool:
     """Whether a folder has the programs of a Whisper."""
-    return path.is_dir() and "speech" in read_json(path / MANIFEST)
+    return "speech" in folder.manifest
 
 
 class Transcriber:
     """Calls from several threads run one after the other, window by window."""
 
-    def __init__(self, path: str | os.PathLike[str], *, device: Device | str | None = None) -> None:
-        folder = Path(path)
-        settings = read_json(folder / MANIFEST).get("speech")
+    def __init__(self, files: ModelFolder, *, device: Device | str | None = None) -> None:
+        folder, settings = files.path, files.manifest.get("speech")
         if not isinstance(settings, dict) or not isinstance(settings.get("decoder"), str):
             raise FormatError(f"{folder / MANIFEST}: speech must be an object with the decoder's file")
-        self.program = load(program_file(folder), device=device)
+        self.program = load(files.program, device=device)
         self._decoder = load(folder / Path(settings["decoder"]).name, device=self.program.device)
         self._encode, self._decode = self.program["forward"], self._decoder["forward"]
         self._layers = len(self._encode.outputs) // 2
@@ -121,7 +119,7 @@ class Transcriber:
         _, self._bands, self._frames = spectrogram
         self._positions = inputs[-1].shape_max[1]  # of text
         self.vocabulary = SpeechVocabulary(
-            load_tokenizer(folder),
+            load_tokenizer(files),
             scores[1],
             self._frames // 2,
             is_multilingual=bool(settings.get("multilingual", True)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +20,8 @@ from pteron.llm.sampling.graphs import DRAWN, sampler_graph
 from pteron.llm.sampling.operator import SAMPLE
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.llm.tokenizers.tokenizer import Tokenizer
-from pteron.names.model_files import program_file, read_sampling
+from pteron.names.kinds import Located
+from pteron.names.model_files import ModelFolder
 from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.passes import prepare
@@ -53,7 +53,7 @@ _MARK = "\u2603{}\u2603"  # in place of a message's content while the chat templ
 class WebLanguageModel:
     """A language model whose decode loop can stay on the GPU."""
 
-    folder: Path
+    folder: ModelFolder
     program: Program
     method: WebMethod
     tokenizer: Tokenizer
@@ -62,13 +62,11 @@ class WebLanguageModel:
 
     @classmethod
     def load(
-        cls, path: Path, context: int | None, cache: CacheType | None, lengths: Sequence[int] | None
+        cls, located: Located, context: int | None, cache: CacheType | None, lengths: Sequence[int] | None
     ) -> WebLanguageModel:
-        folder = path if path.is_dir() else path.parent
-        file = program_file(folder) if path.is_dir() else path
         # Rings lose rows, so a page could not go back in a conversation.
-        options = CacheOptions(context, cache, rings=False, model=str(path))
-        program = load(file, adapt=options.adapt)
+        options = CacheOptions(context, cache, rings=False, model=str(located.path))
+        program = load(located.program, adapt=options.adapt)
         (method,) = web_methods(program, ["forward"])
         _check_loop(program, method)
         tokens = method.inputs[0]
@@ -81,7 +79,8 @@ class WebLanguageModel:
                 f"{', '.join(map(str, chosen))}"
             )
         length = options.length(program.file) or stated_context(program.file)
-        return cls(folder, program, method, load_tokenizer(folder), length, tuple(chosen))
+        tokenizer = load_tokenizer(located.folder)
+        return cls(located.folder, program, method, tokenizer, length, tuple(chosen))
 
     @property
     def vocabulary(self) -> int:
@@ -130,7 +129,7 @@ class WebLanguageModel:
             "eos": list(ends),
             "bos": [] if tokenizer.bos_id is None else [tokenizer.bos_id],
             "sampling": {
-                _OPTIONS[key]: value for key, value in read_sampling(self.folder).items() if key in _OPTIONS
+                _OPTIONS[key]: value for key, value in self.folder.sampling.items() if key in _OPTIONS
             },
             "chat": chat_form(tokenizer),
         }

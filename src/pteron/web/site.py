@@ -20,7 +20,7 @@ from pteron.folders import writing_to
 from pteron.graph import Shape
 from pteron.llm.cache.options import CacheType
 from pteron.llm.names.model_names import locate_program
-from pteron.names.model_files import find_tokenizer, program_file
+from pteron.names.kinds import Located
 from pteron.ops import Target
 from pteron.plan import Compiled
 from pteron.runtime import Program, load
@@ -113,13 +113,13 @@ def export_web(
     if checked:
         check_installed(("torch",), "computing known answers in float64", "host")
     located = None if isinstance(source, (Program, Mapping)) else locate_program(source, progress, context)
-    if located is not None and _is_language(located.path):
+    if located is not None and _is_language(located):
         _refuse({"shapes": shapes, "labels": labels, "methods": methods}, "not for language models")
         if page not in (None, "chat", "generic"):
             raise InputError(
                 f"the page {page} is not for language models; they have the pages chat and generic"
             )
-        model = WebLanguageModel.load(located.path, context, cache, lengths)
+        model = WebLanguageModel.load(located, context, cache, lengths)
         writer = SiteWriter(Path(folder), name or located.name, progress, force=force)
         return _write_language(writer, model, targets, page or "chat", progress, checked=checked)
     only = "only for language models, which have a tokenizer beside the program"
@@ -169,14 +169,13 @@ def _methods(
     return found, " and ".join(source)
 
 
-def _is_language(path: Path) -> bool:
-    if path.is_dir():
+def _is_language(located: Located) -> bool:
+    if located.path.is_dir():
         return True
     try:
-        find_tokenizer(path.parent)
+        return bool(located.folder.tokenizer) and located.path == located.folder.program
     except InputError:
         return False
-    return path == program_file(path.parent)
 
 
 def _write_language(

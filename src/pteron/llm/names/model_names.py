@@ -1,7 +1,7 @@
 """A model's name -> the model on this machine.
 
     located = locate("owner/name:Q4_K_M", progress=print)   # a program, a checkpoint or a GGUF file
-    path = locate_model("smollm2")                          # its program
+    located = locate_program("smollm2")                     # its program
 
 A name is a path, a built-in model, or a model of a hub: `owner/name`, `owner/name:file.gguf` or
 `owner/name:Q4_K_M`, each also with `@revision` before the colon. An existing path wins. What is missing is
@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from pteron.errors import InputError
 from pteron.folders import path_of
 from pteron.format.source import Source
 from pteron.llm.names import models
-from pteron.llm.names.program_cache import BuildOptions, build, longest_contexts
+from pteron.llm.names.program_cache import build, longest_contexts
 from pteron.names import locate as names
 from pteron.names.kinds import Located
 
@@ -46,32 +45,26 @@ def _check_config(name: str, config: dict[str, Any]) -> None:
 def locate_program(
     given: str | os.PathLike[str], progress: Report | None = None, context: int | None = None
 ) -> Located:
-    """The program of a model: a file or a folder. A checkpoint or GGUF file is built into a program, once. By
-    default, progress is logged.
+    """The program of a model: a file or a folder; what is located already stays. A checkpoint or GGUF file is
+    built into a program, once. By default, progress is logged.
 
     A LongRoPE model has other rotary embeddings beyond its original context. For a longer `context`, another
     program is built.
     """
     progress = progress or names.log_progress
-    located = locate(given, progress)
+    located = given if isinstance(given, Located) else locate(given, progress)
     if located.kind == "program":
         return located
-    folder = build(located, progress=progress)
-    longest, rebuilt = longest_contexts(folder)
+    found = build(located, progress)
+    longest, rebuilt = longest_contexts(found.folder)
     if context is not None and longest < rebuilt < context:
         raise InputError(
             f"{located.name}: a context of {context} tokens, but the model's longest is {rebuilt}"
         )
     if context is not None and longest < context <= rebuilt:
         rounded = 1 << (context - 1).bit_length()  # so that few programs serve all contexts
-        folder = build(located, BuildOptions(context=min(rounded, rebuilt)), progress)
-    return Located("program", folder, located.name)
-
-
-def locate_model(
-    given: str | os.PathLike[str], progress: Report | None = None, context: int | None = None
-) -> Path:
-    return locate_program(given, progress, context).path
+        found = build(located, progress, context=min(rounded, rebuilt))
+    return found
 
 
 def locate_source(source: Source, data: Sources = ()) -> tuple[Source, Sources]:

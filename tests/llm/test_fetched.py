@@ -18,7 +18,8 @@ from pteron.errors import InputError, PteronError
 from pteron.llm.export import read_checkpoint
 from pteron.llm.names import local_models, models, program_cache
 from pteron.llm.names.models import BuiltIn, fetch, fetch_checkpoint
-from pteron.names.model_files import ModelFolder
+from pteron.llm.sampling_options import recommended_options
+from pteron.names.model_files import GENERATION, ModelFolder
 from pteron.package_files import PackageFiles
 
 WEIGHTS = b"weights"
@@ -133,4 +134,4 @@ def test_what_a_checkpoint_says_of_drawing_goes_into_the_folder(tmp_path: Path) 
     (tmp_path / "made").mkdir()
     for name, content in files.items():
         (tmp_path / "made" / name).write_bytes(content)
-    assert ModelFolder(tmp_path / "made").sampling == {"temperature": 0.6}
+    assert recommended_options(ModelFolder(tmp_path / "made").read(GENERATION)) == {"temperature": 0.6}

@@ -16,10 +16,11 @@ from pteron.gpu import Device, WordIncrements, submit
 from pteron.graph import Constant, Graph, Node, SymInt, Tensor, ValueList
 from pteron.host.tensors import HostResult, View
 from pteron.llm.sampling import Sampler, Sampling
-from pteron.llm.sampling.form import RING, Form, bits, numbers
+from pteron.llm.sampling.form import RING, Form, numbers
 from pteron.llm.sampling.graphs import STEPS, sampler_graph
-from pteron.llm.sampling.logits_rows import LogitsRows, Numbers
+from pteron.llm.sampling.logits_rows import NO_NUMBERS, LogitsRows
 from pteron.llm.sampling.operator import pick, scan, search_limit
+from pteron.llm.sampling_options import bits
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target, op
 from pteron.ops.operand import State
 from pteron.plan import TensorPort
@@ -92,7 +93,8 @@ def scores(
     """The best score of each block and its token, as sample_pick writes them."""
     row = LogitsRows.of(logits, target)
     yield scan(row)
-    yield pick(row, Numbers(seed, bits(1.0), log_min_p=bits(-50.0)), steps, None, picks)
+    numbers = {**NO_NUMBERS, "seed": seed, "temperature": bits(1.0), "min_p": bits(-50.0)}
+    yield pick(row, numbers, steps, None, picks)
 
 
 NOISE, WORDS = "gumbel(seed, step, token);", "threefry(vec2(seed, step), vec2(token, 0u));"
@@ -175,7 +177,7 @@ def last_place(
     yield scan(row)
     between = Scratch(2, Storage.U32) if top_p < 1 else None
     divisor = bits(min(max(temperature, 2.0**-100), 2.0**100))
-    numbers = Numbers(0, divisor, int(top_k), bits(top_p))
+    numbers = {**NO_NUMBERS, "temperature": divisor, "top_k": int(top_k), "top_p": bits(top_p)}
     if int(top_k):
         yield from search_limit(row, numbers, None, between or search, is_top_k=True)
     if top_p < 1:

@@ -17,7 +17,8 @@ from pteron.cli import main
 from pteron.errors import FormatError, InputError
 from pteron.llm import LLM, Piece, Sampling
 from pteron.llm.names.models import BUNDLED
-from pteron.names.model_files import ModelFolder
+from pteron.llm.sampling_options import recommended_options
+from pteron.names.model_files import GENERATION, ModelFolder
 
 DRAWING = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.1}
 
@@ -187,13 +188,17 @@ def test_settings_of_a_model_are_its_defaults(folder: Path, generate: Callable[.
 
 def test_what_generation_config_says(tmp_path: Path) -> None:
     file = tmp_path / "generation_config.json"
-    assert ModelFolder(tmp_path).sampling == {}
+    assert recommended_options(ModelFolder(tmp_path).read(GENERATION)) == {}
     file.write_text(json.dumps({**DRAWING, "top_k": None}), "utf-8")
-    assert ModelFolder(tmp_path).sampling == {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1}
+    assert recommended_options(ModelFolder(tmp_path).read(GENERATION)) == {
+        "temperature": 0.6,
+        "top_p": 0.9,
+        "repetition_penalty": 1.1,
+    }
     file.write_text(json.dumps({**DRAWING, "do_sample": False}), "utf-8")
-    assert ModelFolder(tmp_path).sampling == {"repetition_penalty": 1.1}
+    assert recommended_options(ModelFolder(tmp_path).read(GENERATION)) == {"repetition_penalty": 1.1}
     file.write_text('{"temperature": 0.6, "repetition_penalty": 1.1}', "utf-8")  # transformers is greedy then
-    assert ModelFolder(tmp_path).sampling == {"repetition_penalty": 1.1}
+    assert recommended_options(ModelFolder(tmp_path).read(GENERATION)) == {"repetition_penalty": 1.1}
 
 
 def test_a_generation_config_that_makes_no_sense(folder: Path) -> None:

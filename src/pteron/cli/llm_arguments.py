@@ -12,27 +12,17 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from pteron.cli.arguments import SEED_MAX, Options, count, number, positive
-from pteron.cli.arguments import seed as seed_type
+from pteron.cli.arguments import Options, number, positive
 from pteron.cli.named_model import find_model, given_model
 from pteron.cli.progress import show_progress
 from pteron.cli.terminal import WordWrap, print_note, print_piece
+from pteron.llm.sampling_options import OPTIONS, SEED_MAX
 from pteron.tools.text import counted
 
 if TYPE_CHECKING:
     from pteron.llm import LLM, Grammar, Piece, Sampling
 
-_RANDOM = ("top_k", "top_p", "min_p", "seed")  # these have no effect at temperature 0
-# name -> metavar, type, help, default
-_SAMPLING = {
-    "temperature": ("T", number(0), "0 always takes the most likely token", "0"),
-    "top_k": ("K", count, "sample from the K most likely tokens; 0: from all", "0"),
-    "top_p": ("P", number(0, 1), "sample from the most likely tokens whose probabilities sum to P", "1"),
-    "min_p": ("P", number(0, 1), "sample from tokens at least P times as likely as the first", "0"),
-    "repetition_penalty": ("R", number(0), "above 1: tokens of the text become less likely", "1"),
-    "presence_penalty": ("A", number(-2, 2), "subtract A from the logits of generated tokens", "0"),
-    "frequency_penalty": ("A", number(-2, 2), "the same, times how often a token was generated", "0"),
-}
+_SAMPLING = [*(name for name in OPTIONS if name not in ("seed", "top_logprobs")), "seed"]
 
 
 def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
@@ -42,10 +32,13 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
     options.add("--lora", "PATH", "use a LoRA adapter of the model: a PEFT folder, a GGUF file or owner/name")
     also = ("--max-tokens", "-n")  # as in OpenAI's API and llama.cpp
     options.add("--max-new-tokens", "N", "maximum tokens to generate", positive, max_new_tokens, also)
-    for name, (metavar, kind, purpose, default) in _SAMPLING.items():
-        help = f"{purpose} (default: the model's, or {default})"
-        options.add(f"--{name.replace('_', '-')}", metavar, help, kind)
-    options.add("--seed", "N", "seed of the sampler (default: a random one)", seed_type)
+    for name in _SAMPLING:
+        option = OPTIONS[name]
+        default = "a random one" if name == "seed" else f"the model's, or {option.default:g}"
+        range = option.http if option.http and option.range.least < 0 else option.range
+        kind = number(range.least, range.most, type(option.default))
+        help = f"{option.help} (default: {default})"
+        options.add(f"--{name.replace('_', '-')}", option.metavar, help, kind)
     options.repeatable("--stop", "TEXT", "end the text before TEXT")
     add_cache(options)
     options.precision()
@@ -120,15 +113,14 @@ def open_model(arguments: argparse.Namespace) -> Generator[LLM, None, None]:
 def build_sampling(arguments: argparse.Namespace, llm: LLM) -> Sampling:
     """The sampling of the arguments; where they say nothing, the model's."""
     given = {name: getattr(arguments, name) for name in _SAMPLING if getattr(arguments, name) is not None}
+    seed = given.pop("seed", random.randint(0, SEED_MAX))
     sampling = replace(llm.sampling, **given)
-    if sampling.temperature == 0:
-        return sampling
-    seed = arguments.seed if arguments.seed is not None else random.randint(0, SEED_MAX)
-    return replace(sampling, seed=seed)
+    return sampling if sampling.temperature == 0 else replace(sampling, seed=seed)
 
 
 def warn_unused_options(arguments: argparse.Namespace, sampling: Sampling) -> None:
-    unused = [f"--{name.replace('_', '-')}" for name in _RANDOM if getattr(arguments, name) is not None]
+    given = [name for name in _SAMPLING if OPTIONS[name].is_random and getattr(arguments, name) is not None]
+    unused = [f"--{name.replace('_', '-')}" for name in given]
     if unused and sampling.temperature == 0:
         verb = "has" if len(unused) == 1 else "have"
         print_note(

@@ -40,6 +40,7 @@ from pteron.llm.names.program_cache import longest_contexts
 from pteron.llm.network.options import IMAGE
 from pteron.llm.output import Statistics
 from pteron.llm.sampling import Sampling
+from pteron.llm.sampling_options import recommended_options
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.llm.tokenizers.tokenizer import Tokenizer, check_same_tokens
 from pteron.names.model_files import GENERATION, MANIFEST, ModelFolder, as_format_error
@@ -344,6 +345,6 @@ def _with_adapters(
 
 def _recommended(folder: ModelFolder) -> Sampling:
     try:
-        return Sampling(**folder.sampling)
+        return Sampling(**recommended_options(folder.read(GENERATION)))
     except InputError as error:
         raise FormatError(f"{folder.path / GENERATION}: {error}") from None

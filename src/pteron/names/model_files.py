@@ -35,9 +35,6 @@ CONFIGURATIONS = (
 # In order of preference: the first describes the tokenizer most completely.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "*.tiktoken", "tokenizer.bin")
 
-_ALWAYS = ("repetition_penalty",)
-_IF_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
-
 
 @dataclass
 class TokenizerConfig:
@@ -73,14 +70,6 @@ class ModelFolder:
     def program(self) -> Path:
         """The file that the manifest names, or model.pte."""
         return self.path / program_name(self.manifest)
-
-    @property
-    def sampling(self) -> dict[str, Any]:
-        """The sampling that the model's authors recommend, as arguments of `Sampling`. Without `do_sample`
-        only the repetition penalty applies."""
-        content = self.read(GENERATION)
-        names = (*_IF_SAMPLING, *_ALWAYS) if content.get("do_sample") is True else _ALWAYS
-        return {name: content[name] for name in names if content.get(name) is not None}
 
     @property
     def pooling(self) -> Pooling | None:

@@ -18,10 +18,11 @@ from pteron.llm.sampling import Sampling
 from pteron.llm.sampling.form import RING, Form, numbers
 from pteron.llm.sampling.graphs import DRAWN, sampler_graph
 from pteron.llm.sampling.operator import SAMPLE
+from pteron.llm.sampling_options import recommended_options
 from pteron.llm.tokenizers.load import load_tokenizer
 from pteron.llm.tokenizers.tokenizer import Tokenizer
 from pteron.names.kinds import Located
-from pteron.names.model_files import ModelFolder
+from pteron.names.model_files import GENERATION, ModelFolder
 from pteron.ops import Target
 from pteron.ops.operand import State
 from pteron.passes import prepare
@@ -38,13 +39,6 @@ from pteron.wgsl import Module, compose
 Json: TypeAlias = Any
 LENGTHS = (1, 4, 16, 64)  # of prompts that have plans, and the program's maximum
 LENGTH_MAX = 128
-_OPTIONS = {  # names of sampling settings in JavaScript
-    "temperature": "temperature",
-    "top_k": "topK",
-    "top_p": "topP",
-    "min_p": "minP",
-    "repetition_penalty": "repetitionPenalty",
-}
 _TALKS = (("user",), ("user", "assistant", "user"), ("user", "assistant", "user", "assistant", "user"))
 _MARK = "\u2603{}\u2603"  # in place of a message's content while the chat template is taken apart
 
@@ -129,10 +123,17 @@ class WebLanguageModel:
             "eos": list(ends),
             "bos": [] if tokenizer.bos_id is None else [tokenizer.bos_id],
             "sampling": {
-                _OPTIONS[key]: value for key, value in self.folder.sampling.items() if key in _OPTIONS
+                _in_javascript(name): value
+                for name, value in recommended_options(self.folder.read(GENERATION)).items()
             },
             "chat": chat_form(tokenizer),
         }
+
+
+def _in_javascript(name: str) -> str:
+    """top_k -> topK"""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _constants(program: Program, name: str) -> tuple[int, ...]:

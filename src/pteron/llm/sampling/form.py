@@ -5,17 +5,14 @@ Samplers whose settings differ only in numbers have the same form, so they share
 
 from __future__ import annotations
 
-import math
 import struct
 from dataclasses import dataclass, fields
 
-from pteron.llm.sampling.settings import TOPS_MAX, Sampling
+from pteron.llm.sampling.settings import Sampling
+from pteron.llm.sampling_options import OPTIONS, TOPS_MAX
 
-REACH = 50.0  # as in lib/sample.wgsl
 RING = 16  # draws that a sequence keeps on the GPU
 ROWS_MAX = RING  # tokens of a sequence that are drawn from the rows of one call
-DIVISORS = (2.0**-100, 2.0**100)  # range of temperatures and penalties: draws do not change beyond it
-AMOUNTS = (-1e30, 1e30)  # range of penalties that are subtracted from logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +94,5 @@ def read_drawn(data: bytes, start: int, step: int, tops: int) -> Drawn:
 
 
 def numbers(sampling: Sampling) -> tuple[int, ...]:
-    """The numbers of a call, in the order of the operator's arguments; fractions as the bits of an f32."""
-    log_min_p = max(math.log(sampling.min_p), -REACH) if sampling.min_p > 0 else -REACH
-    return (
-        sampling.seed,
-        bits(_clamp(sampling.temperature, DIVISORS)),
-        min(sampling.top_k, (1 << 31) - 1),
-        bits(sampling.top_p),
-        bits(log_min_p),
-        bits(_clamp(sampling.repetition_penalty, DIVISORS)),
-        bits(_clamp(sampling.presence_penalty, AMOUNTS)),
-        bits(_clamp(sampling.frequency_penalty, AMOUNTS)),
-        sampling.top_logprobs,
-    )
-
-
-def bits(value: float) -> int:
-    """The bits of an f32, as an i32."""
-    found: int = struct.unpack("<i", struct.pack("<f", value))[0]
-    return found
-
-
-def _clamp(value: float, bounds: tuple[float, float]) -> float:
-    least, most = bounds
-    return min(max(value, least), most)
+    """The numbers of a call, in the order of the operator's arguments."""
+    return tuple(option.word(getattr(sampling, name)) for name, option in OPTIONS.items())

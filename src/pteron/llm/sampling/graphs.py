@@ -10,11 +10,12 @@ from pteron.graph import Constant, Graph, Node, SymInt, Tensor, Value, ValueList
 from pteron.llm.sampling.form import Form
 from pteron.llm.sampling.logits_rows import SETTINGS_WORDS
 from pteron.llm.sampling.operator import SAMPLE, SAMPLE_ROWS, mask_words
+from pteron.llm.sampling_options import OPTIONS
 from pteron.plan.advance import GROWTHS
 
 # Value ids. In a batch, STEPS are positions.
 LOGITS, STEPS, SEEN, BIAS, MASK, TOKEN, DRAWN, RESULTS, GROWING, WORDS, SLOTS, SETTINGS = range(12)
-NUMBERS = range(20, 29)  # in the order of form.numbers
+NUMBERS = range(20, 20 + len(OPTIONS))  # in the order of form.numbers
 
 
 def sampler_graph(vocabulary: int, form: Form, dtype: DType, rows: int = 1) -> Graph:

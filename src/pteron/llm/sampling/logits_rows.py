@@ -7,10 +7,12 @@ settings.wgsl).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pteron.llm.sampling.form import Form
+from pteron.llm.sampling_options import OPTIONS
 from pteron.ops import AnyInt, Dispatch, Operand, Scratch, Target
 from pteron.ops.row_layout import shared_rows
 from pteron.wgsl import Kernels
@@ -24,23 +26,12 @@ _CHANGE_WORKGROUP = 64  # of sample_change.wgsl
 # Words of a slot's settings, as lib/settings.wgsl names them: `form.numbers` in order, the position of
 # the token whose logits give the first draw, and whether tokens are drawn at random.
 SETTINGS_WORDS = 12
-FIRST, DRAWS = 9, 10
+FIRST = len(OPTIONS)
+DRAWS = FIRST + 1
 
-
-class Numbers(NamedTuple):
-    """The numbers of a call (`form.numbers`). In a batch they are in the settings of each slot, and these are
-    0."""
-
-    seed: AnyInt = 0
-    temperature: AnyInt = 0
-    top_k: AnyInt = 0
-    top_p: AnyInt = 0
-    log_min_p: AnyInt = 0
-    penalty: AnyInt = 0
-    presence: AnyInt = 0
-    frequency: AnyInt = 0
-    tops: AnyInt = 0
-
+# The numbers of a call, by option. In a batch they are in the settings of each slot, and 0 here.
+Numbers: TypeAlias = Mapping[str, AnyInt]
+NO_NUMBERS: Numbers = dict.fromkeys(OPTIONS, 0)
 
 # What kernels read of a batch; the others, nothing.
 _SLOTS, _SETTINGS = ("slots",), ("slots", "settings")
@@ -127,9 +118,9 @@ class LogitsRows:
             vocabulary=self.vocabulary,
             base=self.base,
             mask_words=mask_words,
-            penalty=numbers.penalty,
-            presence=numbers.presence,
-            frequency=numbers.frequency,
+            penalty=numbers["repetition_penalty"],
+            presence=numbers["presence_penalty"],
+            frequency=numbers["frequency_penalty"],
             groups=(-(-self.vocabulary // _CHANGE_WORKGROUP), self.count, 1),
         )
         return replace(self, seen=None, penalty=0, changed_logits=changed), change

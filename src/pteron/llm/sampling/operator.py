@@ -19,8 +19,17 @@ from typing import Any
 
 from pteron.dtypes import Storage
 from pteron.llm.sampling.form import RING, Form
-from pteron.llm.sampling.logits_rows import BLOCK, LANES, SETTINGS_WORDS, Batch, LogitsRows, Numbers, kernel
-from pteron.llm.sampling.settings import TOPS_MAX
+from pteron.llm.sampling.logits_rows import (
+    BLOCK,
+    LANES,
+    NO_NUMBERS,
+    SETTINGS_WORDS,
+    Batch,
+    LogitsRows,
+    Numbers,
+    kernel,
+)
+from pteron.llm.sampling_options import OPTIONS, TOPS_MAX
 from pteron.ops import AnyInt, Dispatch, LiveShape, Operand, Scratch, Target, op, require
 from pteron.plan.advance import GROWTHS
 
@@ -46,8 +55,7 @@ def _shapes(logits: Operand, *rest: object) -> tuple[LiveShape, LiveShape]:
 
 @op(
     SAMPLE,
-    "logits seen! bias! mask! steps! form:str seed:int temperature:int top_k:int top_p:int log_min_p:int "
-    "penalty:int presence:int frequency:int tops:int growths! words! -> token drawn",
+    f"logits seen! bias! mask! steps! form:str {':int '.join(OPTIONS)}:int growths! words! -> token drawn",
     shape=_shapes,  # operands that are only read are states too, so that other memory can replace them
 )
 def sample(
@@ -57,14 +65,14 @@ def sample(
     mask: Operand,
     steps: Operand,
     form: str,
-    *rest: Any,  # the fields of Numbers, then the other operands
+    *rest: Any,  # the numbers, then the other operands
     target: Target,
 ) -> Iterator[Dispatch]:
     """A token of one sequence, by the logits processors and filters that `form` names."""
-    flags, numbers = Form.parse(form), Numbers(*rest[:-4])
+    flags, numbers = Form.parse(form), dict(zip(OPTIONS, rest[:-4], strict=True))
     growths, words, token, drawn = rest[-4:]
     penalised = seen if flags.has_repetition_penalty else None
-    rows = LogitsRows.of(logits, target, seen=penalised, penalty=numbers.penalty)
+    rows = LogitsRows.of(logits, target, seen=penalised, penalty=numbers["repetition_penalty"])
     if flags.changes_logits:
         rows, change = rows.apply_processors(flags, seen, bias, mask, mask_words(rows.vocabulary), numbers)
         yield change
@@ -76,7 +84,7 @@ def sample(
     else:
         yield scan_and_pick(rows, picks)
     if flags.has_top_logprobs:
-        yield from list_top_tokens(rows, numbers.tops, steps, drawn)
+        yield from list_top_tokens(rows, numbers["top_logprobs"], steps, drawn)
     yield _merge(rows, flags, picks, seen, steps, token, drawn, growths, words)
 
 
@@ -116,13 +124,13 @@ def sample_rows(
         return
     rows = LogitsRows.of(logits, target, batch=Batch(slots, settings))
     if flags.has_repetition_penalty or flags.changes_logits:
-        rows, change = rows.apply_processors(flags, seen, bias, mask, mask_words(rows.vocabulary), Numbers())
+        rows, change = rows.apply_processors(flags, seen, bias, mask, mask_words(rows.vocabulary), NO_NUMBERS)
         yield change
     picks = Scratch(4 * rows.block_count * rows.count, Storage.U32)
     yield scan_and_pick(rows, picks)
     if flags.is_random:
-        limit = yield from filter_tokens(rows, flags, Numbers())
-        yield pick(rows, Numbers(), positions, limit, picks)
+        limit = yield from filter_tokens(rows, flags, NO_NUMBERS)
+        yield pick(rows, NO_NUMBERS, positions, limit, picks)
     if flags.has_top_logprobs:
         yield from list_top_tokens(rows, TOPS_MAX, positions, drawn)
     yield _merge(rows, flags, picks, seen, positions, tokens, drawn)
@@ -195,7 +203,7 @@ def search_limit(
             tallies=tallies,
             block_count=rows.block_count,
             shift=shift,
-            temperature=numbers.temperature,
+            temperature=numbers["temperature"],
         )
         yield rows.dispatch_rows(
             "sample_narrow",
@@ -204,8 +212,8 @@ def search_limit(
             search=search,
             limit=limit if rows.batch else None,  # a single row skips no search
             shift=shift,
-            top_k=numbers.top_k if is_top_k else 0,
-            top_p=0 if is_top_k else numbers.top_p,
+            top_k=numbers["top_k"] if is_top_k else 0,
+            top_p=0 if is_top_k else numbers["top_p"],
         )
 
 
@@ -218,10 +226,10 @@ def pick(
         limit,
         picks=picks,
         block_count=rows.block_count,
-        seed=numbers.seed,
+        seed=numbers["seed"],
         steps=steps,
-        temperature=numbers.temperature,
-        log_min_p=numbers.log_min_p,
+        temperature=numbers["temperature"],
+        log_min_p=numbers["min_p"],
     )
 
 

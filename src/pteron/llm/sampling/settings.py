@@ -1,19 +1,16 @@
-"""Sampling: the settings of a sampler, checked."""
+"""Sampling: the settings of a sampler, checked by the table of options."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from reprlib import repr as shortened
 
 from pteron.errors import InputError
 from pteron.llm.arguments import integer, number
+from pteron.llm.sampling_options import OPTIONS, check_options
 
-TOPS_MAX = 20  # the most top_logprobs
 BIAS_MAX = 100.0  # a bias of -BIAS_MAX bans a token
-_INTEGERS = ("top_k", "seed", "top_logprobs")
-_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +43,9 @@ class Sampling:
     top_logprobs: int = 0
 
     def __post_init__(self) -> None:
-        for name in _INTEGERS:
-            object.__setattr__(self, name, integer(name, getattr(self, name)))
-        for name in _NUMBERS:
-            object.__setattr__(self, name, number(name, getattr(self, name)))
+        for name, value in check_options({name: getattr(self, name) for name in OPTIONS}, self).items():
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
-        checks = {
-            "temperature must be 0 or more": self.temperature >= 0,
-            "top_k must not be negative": self.top_k >= 0,
-            "top_p must be above 0 and at most 1": 0 < self.top_p <= 1,
-            "min_p must be from 0 to 1": 0 <= self.min_p <= 1,
-            "repetition_penalty must be above 0 and finite": 0 < self.repetition_penalty < math.inf,
-            "seed must be from 0 to 2147483647": 0 <= self.seed < 1 << 31,
-            "presence_penalty must be finite": math.isfinite(self.presence_penalty),
-            "frequency_penalty must be finite": math.isfinite(self.frequency_penalty),
-            f"top_logprobs must be from 0 to {TOPS_MAX}": 0 <= self.top_logprobs <= TOPS_MAX,
-        }
-        for message, holds in checks.items():
-            if not holds:
-                raise InputError(f"{message}: {str(self)[:400]}")  # there may be many biases
 
     @property
     def biases(self) -> tuple[tuple[int, float], ...]:

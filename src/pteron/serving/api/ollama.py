@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 import pteron
+from pteron.llm.sampling_options import OPTIONS
 from pteron.serving.answer.blocks import Block, Change, Close, Delta
 from pteron.serving.answer.format import AnswerFormat
 from pteron.serving.answer.generation import Generation
@@ -30,7 +31,7 @@ from pteron.serving.http.sse import encode_json
 from pteron.serving.prompt.chat import format_of, prepare_chat
 
 router = APIRouter(route_class=JsonRoute)
-_OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty")
+_OPTIONS = ("stop", *(name for name in OPTIONS if name in CompletionBody.model_fields))
 
 
 class _Given(Fields):

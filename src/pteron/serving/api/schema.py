@@ -23,6 +23,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema, to_json
 
+from pteron.llm.sampling_options import FINITE, OPTIONS
+
 # Lists of objects are bounded because bodies are checked on the event loop, where other requests wait.
 Many = Field(max_length=10_000)  # messages, or parts of one
 Tools = Field(max_length=1000)
@@ -154,6 +156,16 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
+def _offered(name: str) -> Any:
+    """The range of a sampling option over HTTP."""
+    range = OPTIONS[name].http or OPTIONS[name].range
+    return Field(
+        gt=range.least if range.is_open else None,
+        ge=None if range.is_open else range.least,
+        le=range.most if range.most < FINITE else None,
+    )
+
+
 class SamplingBody(Body):
     """The fields of all APIs that generate text: OpenAI's names, and those of vLLM beyond OpenAI's."""
 
@@ -161,13 +173,13 @@ class SamplingBody(Body):
     stream: bool | None = None
     stop: Stops = None
     seed: int | None = None
-    temperature: Annotated[Finite, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[Finite, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    min_p: Annotated[Finite, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[Finite, Field(gt=0)] | None = None
-    presence_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
+    temperature: Annotated[Finite, _offered("temperature")] | None = None
+    top_p: Annotated[Finite, _offered("top_p")] | None = None
+    top_k: Annotated[int, _offered("top_k")] | None = None
+    min_p: Annotated[Finite, _offered("min_p")] | None = None
+    repetition_penalty: Annotated[Finite, _offered("repetition_penalty")] | None = None
+    presence_penalty: Annotated[Finite, _offered("presence_penalty")] | None = None
+    frequency_penalty: Annotated[Finite, _offered("frequency_penalty")] | None = None
     logit_bias: Annotated[
         dict[str, Annotated[Finite, Field(ge=-100, le=100)]] | None,
         _OneOf("an object of token ids and numbers from -100 to 100"),

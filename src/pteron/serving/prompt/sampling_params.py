@@ -19,6 +19,7 @@ from pteron.errors import InputError
 from pteron.llm import Sampling
 from pteron.llm.engine import Request as EngineRequest
 from pteron.llm.images.prompt import PromptImage
+from pteron.llm.sampling_options import OPTIONS, SEED_MAX
 from pteron.llm.text_model import TextModel
 from pteron.serving.api.schema import GenerationBody, ResponseFormat, StructuredOutputs
 from pteron.serving.http.errors import ApiError, invalid_value
@@ -26,8 +27,7 @@ from pteron.serving.http.limits import Limits
 from pteron.serving.http.request_log import RequestRecord
 from pteron.serving.http.server_state import LoadedModel
 
-_NAMES = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-_SEEDS = 1 << 31
+_SEEDS = SEED_MAX + 1
 _BIASES_MAX = 1024
 _TOKEN = re.compile(r"[0-9]{1,10}")  # int() refuses thousands of digits
 
@@ -68,15 +68,13 @@ def engine_requests(
 
 def _sampling(body: GenerationBody, llm: TextModel, top_logprobs: int) -> Sampling:
     """The sampling of a request. Any integer is a seed; without one the seed is random."""
-    given: dict[str, Any] = {name: getattr(body, name) for name in _NAMES if getattr(body, name) is not None}
+    given = {name: value for name in OPTIONS if (value := getattr(body, name, None)) is not None}
     if body.top_k is not None:
         given["top_k"] = max(0, body.top_k)  # some clients send -1 for "all"
     if body.logit_bias:
         given["logit_bias"] = _logit_bias(body.logit_bias, llm.model.vocabulary)
-    if top_logprobs:
-        given["top_logprobs"] = top_logprobs
     seed = random.randrange(_SEEDS) if body.seed is None else body.seed % _SEEDS
-    return replace(llm.sampling, **given, seed=seed)
+    return replace(llm.sampling, **given | {"top_logprobs": top_logprobs, "seed": seed})
 
 
 def _stop_strings(body: GenerationBody, limits: Limits) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pteron.llm.export.checkpoint import EMBEDDING, Checkpoint
+from pteron.llm.export.checkpoint import EMBEDDING_WEIGHT, Checkpoint
 from pteron.llm.network.options import Options
 
 _INT8_MAX = 127
@@ -25,7 +25,7 @@ def parameters_of(checkpoint: Checkpoint) -> dict[str, Any]:
     rotary = attention.rotary
     dims = 2 * len(rotary.frequencies)
     parameters = {
-        "dim": checkpoint.tensors[EMBEDDING].shape[1],
+        "dim": checkpoint.tensors[EMBEDDING_WEIGHT].shape[1],
         "n_layers": len(checkpoint.decoder.layers),
         "n_heads": attention.heads,
         "n_kv_heads": attention.kv_heads,
@@ -122,7 +122,7 @@ def logits_of(parameters: dict[str, Any], weights: dict[str, Any], ids: list[int
         found = product(values, place).unflatten(-1, (-1, parameters["head_dim"])).transpose(0, 1)
         return norm(found, normed) if normed and parameters.get("use_qk_norm") else found
 
-    hidden = weights[EMBEDDING][ids]
+    hidden = weights[EMBEDDING_WEIGHT][ids]
     for layer in range(parameters["n_layers"]):
         attention, mlp = f"layers.{layer}.attention", f"layers.{layer}.feed_forward"
         inputs = norm(hidden, f"{attention}_norm")

@@ -18,7 +18,7 @@ import pteron
 from pteron.errors import InputError
 from pteron.llm import LLM, Grammar, LanguageModel, Matcher, Sampler, Sampling, generate_step
 from pteron.llm.engine import steppers
-from pteron.llm.request import Form
+from pteron.llm.request import GrammarSource
 
 pytest.importorskip("llguidance", reason="needs the extra `serve`")
 STORIES = Path(__file__).parents[2] / "src" / "pteron" / "models" / "stories15m"
@@ -51,7 +51,7 @@ def person(llm: LLM) -> Grammar:
     return Grammar.json_schema(llm.tokenizer, SCHEMA)
 
 
-def generated(llm: LLM, grammar: Form, **settings: Any) -> str:
+def generated(llm: LLM, grammar: GrammarSource, **settings: Any) -> str:
     llm.reset()
     settings = {"max_new_tokens": 200, **settings}
     return "".join(piece.text for piece in llm.generate(PROMPT, grammar=grammar, **settings))

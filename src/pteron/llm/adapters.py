@@ -28,12 +28,12 @@ from pteron.graph.values import ids_of, tensors
 from pteron.llm.adapter_files import Adapter, LoraPair, read_adapter
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.names import Names, find_rule
+from pteron.llm.architectures.parts import EMBEDDING, OUTPUT
 from pteron.llm.export.checkpoint import as_config_error
 from pteron.names.model_files import MANIFEST, ModelFolder
 
 _WEIGHT = re.compile(r"(.+)\.weight(?:\.\w+)?")  # the key of a matrix, which names its place
 _LINEAR = re.compile(r"(?!.*experts).*(linear|_mm).*")  # operators
-_EMBEDDING, _OUTPUT = "tok_embeddings", "output"
 
 # The matrices of one layer: a [rank, columns] and b [rank, rows], with the adapter's factor.
 Matrices: TypeAlias = tuple[Array, Array]
@@ -98,7 +98,7 @@ def linear_layers(graph: Graph) -> dict[str, list[Node]]:
             for tensor in (tensor for argument in node.args for tensor in tensors(argument)):
                 matched = tensor.constant and _WEIGHT.fullmatch(tensor.constant.key)
                 if matched:
-                    place = _OUTPUT if matched[1] == _EMBEDDING else matched[1]
+                    place = OUTPUT if matched[1] == EMBEDDING else matched[1]
                     found.setdefault(place, []).append(node)
     return found
 

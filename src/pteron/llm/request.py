@@ -24,7 +24,7 @@ from pteron.llm.text_model import Overflow, TextModel
 
 Prompt: TypeAlias = str | Sequence[int]
 Conversation: TypeAlias = Sequence[Message]
-Form: TypeAlias = Grammar | Mapping[str, Any] | re.Pattern[str]  # what `grammar=` may be
+GrammarSource: TypeAlias = Grammar | Mapping[str, Any] | re.Pattern[str]  # what `grammar=` may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class GenerateOptions(SamplingOptions, total=False):
     stop: str | Sequence[str]
     stop_ids: Sequence[int] | None
     overflow: Overflow
-    grammar: Form | None
+    grammar: GrammarSource | None
     adapter: str | None
     resident: bool | None
     speculate: bool
@@ -137,7 +137,7 @@ def _request(
     stop: str | Sequence[str] = (),
     stop_ids: Sequence[int] | None = None,
     overflow: Overflow = "error",
-    grammar: Form | None = None,
+    grammar: GrammarSource | None = None,
     adapter: str | None = None,
     resident: bool | None = None,
     speculate: bool = True,

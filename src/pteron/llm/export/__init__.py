@@ -22,7 +22,7 @@ from pteron.extras import check_installed
 from pteron.folders import existing, path_of, writing_to
 from pteron.format.source import open_file
 from pteron.llm.arguments import integer
-from pteron.llm.export.checkpoint import EMBEDDING, Checkpoint
+from pteron.llm.export.checkpoint import EMBEDDING_WEIGHT, Checkpoint
 from pteron.llm.export.gguf_file import read_gguf
 from pteron.llm.export.huggingface import read_huggingface
 from pteron.llm.export.llama2c import read_llama2c
@@ -110,7 +110,7 @@ def _embedding_bits(checkpoint: Checkpoint, quantize: str | None, group_size: in
     """The default bits of the embedding table: 8 or 4, or None for floats."""
     if quantize == IN_GROUPS:
         return 8
-    fits = checkpoint.tensors[EMBEDDING].shape[1] % max(integer("group_size", group_size), 1) == 0
+    fits = checkpoint.tensors[EMBEDDING_WEIGHT].shape[1] % max(integer("group_size", group_size), 1) == 0
     return 4 if fits or quantize in FOUR_BITS else None
 
 

@@ -18,7 +18,7 @@ from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures.config import Config
 from pteron.llm.architectures.family import Family
 from pteron.llm.architectures.names import Names, place_tensors, stored_name
-from pteron.llm.architectures.parts import Decoder
+from pteron.llm.architectures.parts import EMBEDDING, OUTPUT, Decoder
 from pteron.llm.architectures.vision import PREFIX as VISION
 from pteron.llm.architectures.vision import Encoder
 from pteron.llm.images.processor import PROCESSORS, ImageProcessor
@@ -27,7 +27,7 @@ from pteron.llm.network.options import IN_GROUPS, Options
 from pteron.llm.network.program import BuiltProgram, build_program
 from pteron.names.model_files import as_format_error
 
-EMBEDDING, OUTPUT = "tok_embeddings.weight", "output.weight"
+EMBEDDING_WEIGHT, OUTPUT_WEIGHT = f"{EMBEDDING}.weight", f"{OUTPUT}.weight"
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Checkpoint:
 
     @property
     def vocabulary_size(self) -> int:
-        return self.tensors[EMBEDDING].rows
+        return self.tensors[EMBEDDING_WEIGHT].rows
 
     @property
     def parameter_count(self) -> int:
@@ -108,7 +108,7 @@ class Checkpoint:
             if "norm" not in name and ".conv." not in name and not name.startswith("positions.")
         }
         if not options.has_grouped_layers:
-            shapes = {EMBEDDING: shapes[EMBEDDING]}
+            shapes = {EMBEDDING_WEIGHT: shapes[EMBEDDING_WEIGHT]}
         uneven = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % group]
         if uneven:
             rows, columns = shapes[uneven[0]]
@@ -141,16 +141,16 @@ def assemble(
         vision = _vision(stated, family, placed, image_settings)
         if vision:  # adapters have the names of the whole model
             config = config.changed(model_type=stated["model_type"])
-    if EMBEDDING not in placed:
+    if EMBEDDING_WEIGHT not in placed:
         raise FormatError(f"{name}: the checkpoint has no embedding table")
-    if len(shape := placed[EMBEDDING].shape) != 2:
+    if len(shape := placed[EMBEDDING_WEIGHT].shape) != 2:
         raise FormatError(f"{name}: the embedding table is {list(shape)}, not [tokens, columns]")
     tied = config.get("tie_word_embeddings")
-    if tied is False and OUTPUT not in placed:
+    if tied is False and OUTPUT_WEIGHT not in placed:
         stored = next((key for key, rule in (names or {}).items() if rule == "output"), "output")
         raise FormatError(f"{name}: tie_word_embeddings is false, but the checkpoint has no {stored}.weight")
-    if tied or OUTPUT not in placed:
-        placed[OUTPUT] = placed[EMBEDDING]
+    if tied or OUTPUT_WEIGHT not in placed:
+        placed[OUTPUT_WEIGHT] = placed[EMBEDDING_WEIGHT]
     return Checkpoint(
         name, config, decoder, placed, context_length, vocabulary, names=names or {}, vision=vision
     )

@@ -15,7 +15,7 @@ from pteron.format.safetensors import stored_tensor
 from pteron.format.source import open_bytes, open_file, read_file
 from pteron.format.stored_tensor import StoredTensor
 from pteron.llm.architectures import FAMILIES
-from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, assemble
+from pteron.llm.export.checkpoint import EMBEDDING_WEIGHT, OUTPUT_WEIGHT, Checkpoint, Vocabulary, assemble
 from pteron.names.model_files import COMPANION_BYTES_MAX
 
 HEADER = struct.Struct("<7i")
@@ -49,12 +49,12 @@ def read_llama2c(path: Path) -> Checkpoint:
     expected = HEADER.size + 4 * (layers * sum(map(prod, kinds.values())) + dim + tables + rotary_tables)
     if size != expected:  # before `shapes` is filled: a damaged header may have 2^31 layers
         raise FormatError(f"{path.name}: {size} bytes, but its header requires {expected}")
-    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (vocab_size, dim)}
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDING_WEIGHT: (vocab_size, dim)}
     for kind, shape in kinds.items():
         shapes |= {f"layers.{layer}.{kind}.weight": shape for layer in range(layers)}
     shapes["norm.weight"] = (dim,)
     if own_output:
-        shapes[OUTPUT] = (vocab_size, dim)
+        shapes[OUTPUT_WEIGHT] = (vocab_size, dim)
 
     config = {
         "hidden_size": dim,
@@ -76,7 +76,7 @@ def _tensors(path: Path, shapes: dict[str, tuple[int, ...]], rotary_tables: int)
     tensors: dict[str, StoredTensor] = {}
     position = HEADER.size
     for name, shape in shapes.items():
-        if name == OUTPUT:
+        if name == OUTPUT_WEIGHT:
             position += 4 * rotary_tables  # the builder computes its own
         size = 4 * prod(shape)
         tensors[name] = stored_tensor(file.view[position : position + size], shape, "F32")

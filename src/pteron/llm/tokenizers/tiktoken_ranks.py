@@ -30,7 +30,9 @@ def words(digits: str) -> str:
 
 
 @dataclass(frozen=True)
-class Family:
+class TiktokenFamily:
+    """What ranks do not say: how a family of models splits texts, and its control tokens."""
+
     pattern: str
     controls: dict[int, str]  # by offset from the last rank
     count: int  # ids after the last rank
@@ -38,7 +40,7 @@ class Family:
     eos: tuple[str, ...]
 
 
-LLAMA_3 = Family(
+LLAMA_3 = TiktokenFamily(
     words(r"\p{N}{1,3}"),
     {
         0: "<|begin_of_text|>",
@@ -54,14 +56,14 @@ LLAMA_3 = Family(
     "<|begin_of_text|>",
     ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"),
 )
-QWEN = Family(
+QWEN = TiktokenFamily(
     words(r"\p{N}"),
     {0: "<|endoftext|>", 1: "<|im_start|>", 2: "<|im_end|>"},
     3,
     None,
     ("<|endoftext|>", "<|im_end|>"),
 )
-OTHER = Family(words(r"\p{N}{1,3}"), {}, 0, None, ())
+OTHER = TiktokenFamily(words(r"\p{N}{1,3}"), {}, 0, None, ())
 FAMILIES = {128_000: LLAMA_3, 151_643: QWEN}
 
 

@@ -28,9 +28,9 @@ from pteron.tools.inputs import LiveSize
 from pteron.tools.profile import ceilings
 from pteron.tools.profile.profiler import REST, call_stages
 from pteron.tools.profile.report import GROUP_KEYS, group_launches, notes
-from pteron.tools.profile.timing import STAGES, CallTimes, Timing
+from pteron.tools.profile.timing import STAGES, CallTimes, Timing, measure, observe_calls
 from pteron.tools.text import human_time
-from pteron.tools.workload import Decode, Prefill, Selection
+from pteron.tools.workload import Decode, Prefill, Selection, prepare_workload
 
 # Of the launches' sum beside the pass, on a software adapter whose cores others use: 1 to 17 % were measured
 # on Mesa's llvmpipe, undisturbed. A GPU has to keep to a tenth.
@@ -98,6 +98,12 @@ def test_disturbed_runs_do_not_count() -> None:
     assert times.paired_seconds == pytest.approx([0.975, 1.825])
     assert times.launch_seconds == pytest.approx([0.875, 1.725])
     assert times.stage_seconds == dict.fromkeys(STAGES, 2.0)
+
+
+def test_warm_up_runs_do_not_count(programs: Path) -> None:
+    with pteron.load(programs / "mlp.pte") as program, prepare_workload(program, Selection()) as prepared:
+        (times,) = measure(observe_calls(prepared), runs=2, warmup=3, timing="wall")
+    assert list(map(len, (times.whole, times.each, times.pairs, times.stages))) == [2] * 4
 
 
 # Launches ---------------------------------------------------------------------------------------

@@ -127,6 +127,7 @@ def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path) -> None:
         (replace(FLOAT, quantize="8w", rounding="extremes"), "4w or 8da4w.*, not quantize 8w"),
         (replace(FLOAT, embedding_bits=2), "embedding_bits must be 4, 8 or None, not 2"),
         (replace(FLOAT, max_seq_len=100), "max_seq_len 100 must be"),
+        (replace(FLOAT, max_seq_len=1), "max_seq_len 1 must be at least 2"),
         (
             replace(FLOAT, quantize="4w", group_size=64),
             "group_size 64 does not divide the columns of 2 weights",

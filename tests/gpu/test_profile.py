@@ -103,7 +103,7 @@ def test_disturbed_runs_do_not_count() -> None:
 def test_warm_up_runs_do_not_count(programs: Path) -> None:
     with pteron.load(programs / "mlp.pte") as program, prepare_workload(program, Selection()) as prepared:
         (times,) = measure(observe_calls(prepared), runs=2, warmup=3, timing="wall")
-    assert list(map(len, (times.whole, times.each, times.pairs, times.stages))) == [2] * 4
+    assert len(times.whole) == len(times.each) == len(times.pairs) == len(times.stages) == 2
 
 
 # Launches ---------------------------------------------------------------------------------------

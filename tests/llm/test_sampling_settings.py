@@ -115,6 +115,21 @@ class TestGreedy:
         found = drawn(device, logits, sampling, 2, prompt=(0, 0, 0))
         assert [step.token for step in found] == [0, 1]
 
+    @pytest.mark.parametrize("kept", [{"top_k": 2}, {"top_p": 0.6}], ids=str)
+    def test_a_token_that_was_drawn_once_leaves_the_most_probable(
+        self, kept: dict[str, Any], device: Device
+    ) -> None:
+        """By the repetition penalty alone, so that the next one moves up."""
+        logits = np.full(40, -50, np.float32)
+        logits[:3] = 30.0, 29.98, 29.96
+        second = set()
+        for seed in range(12):
+            sampling = Sampling(1.0, repetition_penalty=3.0, seed=seed, **kept)
+            first, next_ = drawn(device, logits, sampling, 2)
+            assert first.token in (0, 1)
+            second.add((first.token, next_.token))
+        assert second == {(0, 1), (0, 2), (1, 0), (1, 2)}
+
     def test_remembering_anew_forgets_what_was_drawn(self, device: Device) -> None:
         logits = np.array([5.0, 4.0, 0.0], np.float32)
         sampler = Sampler(device, 3, Sampling(presence_penalty=2.0))

@@ -59,6 +59,13 @@ def test_near_zero_errors_are_relative(name: str) -> None:
     check_op(f"aten.{name}.default", tensor(values=tuple(values)), tolerance=2e-6, atol=0)
 
 
+def test_inverse_functions_have_the_digits_of_a_float() -> None:
+    """Everywhere between the ends of their formulas; halves and ones are where these change."""
+    values = (*(place / 512 for place in range(-511, 512)), 1.0, -1.0)
+    for name in ("asin", "acos", "atan", "asinh"):
+        check_op(f"aten.{name}.default", tensor(values=values), tolerance=1e-6, atol=1e-7)
+
+
 def test_logarithms_near_one() -> None:
     values = tuple(1 + sign * 2.0**-exponent for exponent in range(1, 24) for sign in (1, -1))
     for name in ("log", "log2"):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -19,8 +17,6 @@ from scripted import Script, ScriptedEngine, ScriptedModel
 from pteron.llm import LLM
 from pteron.serving import Engine
 from pteron.serving.http import Limits
-from pteron.serving.http.disconnect import ClientDisconnected, run_in_thread
-from pteron.serving.prompt.encoding import count_slices
 
 # Long enough that it does not finish during a test.
 LONG: dict[str, Any] = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 240, "temperature": 1.0}
@@ -148,23 +144,3 @@ def test_a_client_that_leaves_ends_the_encoding_of_its_prompt(stories: LLM, rout
         time.sleep(0.2)
         assert len(tokenizer.encoded) == count
         assert gone_lines(server)[0]["status"] == 499
-
-
-def test_a_long_text_is_not_counted_for_a_client_that_left() -> None:
-    counted, left = 0, threading.Event()
-
-    def encode(part: str) -> range:
-        nonlocal counted
-        counted += 1
-        time.sleep(0.01)
-        left.set()
-        return range(len(part))
-
-    async def receive() -> Any:
-        while not left.is_set():
-            await asyncio.sleep(0.001)
-        return {"type": "http.disconnect"}
-
-    with pytest.raises(ClientDisconnected):
-        asyncio.run(run_in_thread(receive, count_slices, encode, "a" * (1 << 24), 1 << 30))
-    assert counted < 1 << 9  # slices of 2^14 characters: 2^10 of them

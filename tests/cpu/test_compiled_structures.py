@@ -12,7 +12,7 @@ from pteron.dtypes import DType
 from pteron.errors import DtypeError, FormatError, InputError, ShapeError
 from pteron.export.dims import evaluate
 from pteron.export.signature import Signature
-from pteron.export.trees import from_json, leaf_names, to_json
+from pteron.export.trees import difference, from_json, leaf_names, to_json
 from pteron.format.program import _with_ports
 from pteron.format.records import MethodRecord, TensorRecord
 
@@ -224,3 +224,13 @@ def test_calls_that_are_right() -> None:
         leaves = [torch.zeros(rows, 3), torch.zeros(2 * rows, 5), torch.zeros(rows), 2]
         assert made.fits(leaves)
         assert not made.fits([leaves[0][:1], *leaves[1:]])
+
+
+def test_a_class_of_the_same_name_is_another() -> None:
+    from torch.utils._pytree import tree_structure
+
+    classes: list[Any] = [namedtuple("Point", "x y") for _ in range(2)]
+    one, other = classes
+    given = tree_structure([one(1, 2)])
+    assert difference(given, tree_structure([one(3, 4)]), "points") is None
+    assert difference(given, tree_structure([other(1, 2)]), "points") == "points[0]: another Point"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
@@ -17,6 +18,7 @@ from faulty import Faults
 from pteron import Device, DeviceError
 from pteron.gpu import readback
 from pteron.llm import LLM, Sampling
+from pteron.llm.engine.answer import Notifier
 from pteron.serving import Engine
 
 GROWTH_MAX = 3 << 20  # bytes of host memory: what the allocator may keep
@@ -124,3 +126,23 @@ def test_many_engines(tiny_llm: LLM, device: Device) -> None:
         one(number)
     assert held(device) == before
     assert engine_threads() == threads
+
+
+def test_waits_that_are_over_are_forgotten() -> None:
+    notifier = Notifier()
+
+    def futures() -> int:
+        gc.collect()
+        return sum(type(each) is asyncio.Future for each in gc.get_objects())
+
+    async def wait() -> None:
+        is_true = iter((False, False, True)).__next__
+        waiting = asyncio.ensure_future(notifier.wait_async(is_true))
+        while not waiting.done():
+            notifier.notify()
+            await asyncio.sleep(0)
+
+    before = futures()
+    for _ in range(5):
+        asyncio.run(wait())
+    assert futures() == before

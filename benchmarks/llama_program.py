@@ -27,7 +27,7 @@ import numpy as np
 from pteron.format.program_writer import StreamedData
 from pteron.format.stored_tensor import Array, StoredTensor
 from pteron.llm.architectures import FAMILIES
-from pteron.llm.export.checkpoint import EMBEDDING, OUTPUT, Checkpoint, Vocabulary, assemble
+from pteron.llm.export.checkpoint import EMBEDDING_WEIGHT, OUTPUT_WEIGHT, Checkpoint, Vocabulary, assemble
 from pteron.llm.network.options import QUANTIZATIONS, Options
 
 
@@ -110,7 +110,7 @@ def patterned(shape: Shape) -> Checkpoint:
     else:
         feed_forward = {"w1": (hidden, width), "w2": (width, hidden), "w3": (hidden, width)}
     vocabulary = (shape.vocabulary, width)
-    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: vocabulary, OUTPUT: vocabulary}
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDING_WEIGHT: vocabulary, OUTPUT_WEIGHT: vocabulary}
     for layer in (f"layers.{i}" for i in range(shape.layers)):
         shapes |= {f"{layer}.{norm}.weight": (width,) for norm in ("attention_norm", "ffn_norm")}
         shapes |= {f"{layer}.attention.{name}.weight": each for name, each in attention.items()}

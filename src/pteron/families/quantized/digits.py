@@ -49,7 +49,7 @@ def suits(target: Target, rows: AnyInt, packed: PackedWeights) -> bool:
     is_some = 0 < rows <= rows_max and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
     is_fit = is_even and is_some and can_share
-    return is_fit and _bytes(target, packed, layout_of(target, packed, 1)) <= target.workgroup_bytes_max
+    return is_fit and _bytes(target, packed, layout_of(target, packed)) <= target.workgroup_bytes_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ def product(
     row with scales of at least `least`. If gated, the first half of the columns is the gate of the second."""
     rows = epilogue.count // (packed.columns // 2 if is_gated else packed.columns)
     if packed.choice:
-        together, layout = 1, layout_of(target, packed, 1)  # rows have different weights
+        together, layout = 1, layout_of(target, packed)  # rows have different weights
     else:
         rows = int(rows)  # at most ROWS_FEW: a plan for each number of them
-        layout = layout_of(target, packed, rows)
+        layout = layout_of(target, packed)
         fitting = target.workgroup_bytes_max // _bytes(target, packed, layout)
         together = max(count for count in range(1, fitting + 1) if rows % count == 0)
     is_int8 = x_scales is not None or least is not None
@@ -130,18 +130,13 @@ def _sizes(target: Target, packed: PackedWeights, layout: Layout) -> dict[str, A
     }
 
 
-def layout_of(target: Target, packed: PackedWeights, rows: int) -> Layout:
+def layout_of(target: Target, packed: PackedWeights) -> Layout:
     """The layout for a matrix of weights, by its depth and columns. Measured on an H200, in decode steps."""
     width, subgroups = target.subgroup_size, max(1, target.invocations_max // target.subgroup_size)
     split = min(-(-chunks(packed) // width), subgroups)  # with a chunk for every lane
     columns = packed.columns * (packed.choice.share if packed.choice else 1)  # of one row of x
-    deep = Layout(
-        split, max(1, min(4, subgroups // split)), 4, 1
-    )  # keeps many subgroups busy with few columns
-    if split > 4:
-        return deep.in_rounds(columns)
-    if split > 2 and rows == 1 and columns < 8192:
-        return deep
+    if split > 4:  # deep: few columns keep many subgroups busy
+        return Layout(split, max(1, min(4, subgroups // split)), 4, 1).in_rounds(columns)
     if split > 2 or columns >= 65_536:
         return Layout(1, min(16, subgroups), 2, 1).in_rounds(columns)
     if columns >= 8192:

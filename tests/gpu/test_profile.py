@@ -344,7 +344,7 @@ def test_the_command(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["--prompt-tokens", "999"], "exceeds the context, which holds"),
         (["--decode", "--context", "9999"], "exceeds the context, which holds"),
         (["--method", "train"], "has no method 'train'"),
-        (["--dim", "0.1=9999"], "goes up to"),
+        (["--dim", "0.1=9999"], "is at most 31"),
         (["--html", "no/folder/page.html"], "cannot be written: no such folder"),
         (["--trace", "."], "cannot be written: it is a folder"),
     ],

@@ -244,21 +244,27 @@ def test_seeds_and_counts_are_checked(
 
 PROMPT = """
 import time
+from types import SimpleNamespace
 from pteron.cli import llm_arguments, progress
 from pteron.llm import Piece
-progress._BAR_DELAY = 0.05
+from pteron.llm.output import Statistics
+progress._BAR_DELAY = progress._WATCH_INTERVAL = 0.05
+llm = SimpleNamespace(statistics=Statistics(9, read_tokens=9))  # of the answer before
 
 def pieces():
-    time.sleep(0.5)
+    time.sleep(0.3)
+    llm.statistics = Statistics(1000, read_tokens=250)
+    time.sleep(1.5)
     yield Piece(1, "Hello.", 0.0)
 
-llm_arguments.print_stream(pieces())
+llm_arguments.print_stream(llm, pieces())
 """
 
 
 def test_reading_a_prompt_is_shown() -> None:
-    """Until the first piece comes."""
-    text = on_terminal(PROMPT, 60)
+    """Until the first piece comes: a bar, then how long the rest takes."""
+    text = on_terminal(PROMPT, 80)
     assert "reading the prompt" in text
+    assert "s left" in text
     assert seen(text.rpartition("\x1b[2K")[2]) == "Hello.\n"
     assert in_pipe(PROMPT) == "Hello.\n"

@@ -18,6 +18,7 @@ import pteron
 from pteron import Device
 from pteron.llm import LLM, Sampling
 from pteron.llm.arguments import SEQUENCES_MAX
+from pteron.llm.engine.turns import Turns
 
 
 def tokens(llm: LLM, ids: list[int], count: int = 8, **options: Any) -> list[int]:
@@ -104,6 +105,28 @@ def test_reset_leaves_open_streams_alone(llm: LLM, right: dict[str, list[int]]) 
     llm.reset()
     assert tokens(llm, A) == right["A"]
     assert llm.statistics.reused_tokens == 0
+
+
+def test_how_much_of_a_prompt_is_read(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each chunk, from what the cache has on."""
+    seen: list[int] = []
+    collect = Turns.collect
+
+    def noted(turns: Turns) -> Any:
+        arrived = collect(turns)
+        seen.append(llm.statistics.read_tokens)
+        return arrived
+
+    monkeypatch.setattr(Turns, "collect", noted)
+    llm.reset()
+    size = llm.model.steps_max
+    prompt = [5 + index % 40 for index in range(size + 7)]
+    list(llm.generate(prompt, max_new_tokens=1))
+    assert seen == [size, len(prompt)]
+    seen.clear()
+    list(llm.generate([*prompt, 3], max_new_tokens=1))
+    assert seen == [len(prompt) + 1]
+    assert llm.statistics.read_tokens == llm.statistics.prompt_tokens
 
 
 # Closing ----------------------------------------------------------------------------------------

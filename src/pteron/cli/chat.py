@@ -128,7 +128,7 @@ def _answer(llm: LLM, messages: list[dict[str, Any]], arguments: argparse.Namesp
         overflow="truncate",
         adapter=next(iter(llm.adapters), None),
     )
-    text, is_interrupted = print_stream(pieces)
+    text, is_interrupted = print_stream(llm, pieces)
     if not arguments.quiet:
         remedies = (longer_context(llm), "/reset forgets the conversation")
         print_finish_reason(llm, "; ".join(filter(None, remedies)))

@@ -77,7 +77,7 @@ def command(arguments: argparse.Namespace) -> int:
             }
             print(json_text(report))
             return 0
-        _, is_interrupted = print_stream(pieces, prompt)
+        _, is_interrupted = print_stream(llm, pieces, prompt)
         if not arguments.quiet:
             print_finish_reason(llm, longer_context(llm) or "export with a larger context")
             print_statistics(llm)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pteron.cli.arguments import Options, number, positive
 from pteron.cli.named_model import find_model, given_model
-from pteron.cli.progress import show_progress
+from pteron.cli.progress import show_progress, watching
 from pteron.cli.terminal import WordWrap, print_note, print_piece
 from pteron.llm.sampling_options import OPTIONS, SEED_MAX
 from pteron.tools.text import counted
@@ -134,13 +134,20 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-def print_stream(pieces: Generator[Piece, None, None], prompt: str = "") -> tuple[str, bool]:
+def print_stream(llm: LLM, pieces: Generator[Piece, None, None], prompt: str = "") -> tuple[str, bool]:
     """Print a text as it is generated, after its prompt; returns the text, and whether Ctrl-C ended it and
     its work on the GPU."""
     printed, wrap = [], WordWrap()
     is_interrupted = False
     try:
-        with show_progress("reading the prompt"):
+        before = llm.statistics
+
+        def read() -> tuple[str, int, int]:
+            now = llm.statistics
+            counts = (0, 0) if now is before else (now.read_tokens, now.prompt_tokens)
+            return "reading the prompt", *counts
+
+        with watching(read):
             first = next(pieces, None)
         print_piece(wrap.add(prompt))
         for piece in [] if first is None else chain([first], pieces):

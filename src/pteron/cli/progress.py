@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _BAR_DELAY = 1.0  # seconds before a terminal shows the bar
 _LINE_DELAY = 30.0  # seconds before the first line where stderr is not a terminal
 _LINE_INTERVAL = 60.0  # seconds between two such lines
+_WATCH_INTERVAL = 0.25  # seconds
 
 
 @contextmanager
@@ -37,6 +38,25 @@ def show_progress(task: str = "") -> Iterator[Progress]:
         yield bar.update
     finally:
         bar.end()
+
+
+@contextmanager
+def watching(state: Callable[[], tuple[str, int, int]]) -> Iterator[None]:
+    """Show the progress of work that reports none: what `state` says, a few times a second."""
+    ended = threading.Event()
+
+    def report() -> None:
+        while not ended.wait(_WATCH_INTERVAL):
+            progress(*state())
+
+    with show_progress(state()[0]) as progress:
+        watcher = threading.Thread(target=report, name="pteron progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
 
 
 class _LineWriter:

@@ -27,6 +27,7 @@ class Statistics:
 
     prompt_tokens: int = 0
     reused_tokens: int = 0  # of the prompt, found in the KV cache
+    read_tokens: int = 0  # of the prompt, so far: it is read in chunks
     dropped_tokens: int = 0  # the oldest of the prompt, truncated to fit the context
     new_tokens: int = 0
     prompt_seconds: float = 0.0

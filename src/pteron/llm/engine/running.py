@@ -88,7 +88,7 @@ class RunningRequest:
     ) -> RunningRequest:
         """Start a request on a leased sequence, after the part of its prompt that the KV cache holds."""
         request, model, ids = job.request, lease.model, job.request.ids
-        reused = job.statistics.reused_tokens = model.resume(ids, lease.user)
+        reused = job.statistics.reused_tokens = job.statistics.read_tokens = model.resume(ids, lease.user)
         wanted = request.max_new_tokens
         room = model.context - len(ids) + 1 if model.context else wanted
         stop_ids = eos_ids if request.stop_ids is None else request.stop_ids

@@ -46,6 +46,7 @@ class Submission:
     is_done: Callable[[], bool] = lambda: True
     started: float = field(default_factory=perf_counter)
     note_seconds: Callable[[float], None] | None = None  # takes its time on the GPU; None: for the Pace
+    reached: int = 0  # tokens of the prompt that its request has read then, if it is a chunk
 
     def is_ready(self) -> bool:
         """Whether `wait` returns at once, as far as is known."""

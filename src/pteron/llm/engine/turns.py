@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from time import perf_counter
@@ -118,6 +118,8 @@ class Turns:
         finally:
             for request in submission.requests:
                 request.in_flight -= 1
+        if submission.reached:
+            submission.requests[0].job.statistics.read_tokens = submission.reached
         before, self._arrived = self._arrived, perf_counter()
         if before is not None:
             seconds = self._arrived - max(before, submission.started)
@@ -149,7 +151,7 @@ class Turns:
 
     def _prefill(self, request: RunningRequest) -> Submission:
         self.begin_mask(request)
-        return self.stepper.prefill(request)
+        return replace(self.stepper.prefill(request), reached=request.submitted)
 
     def _submit(self, submit: Callable[[], Submission], *requests: RunningRequest) -> bool:
         """Submit work for requests; returns whether that went well."""

@@ -17,6 +17,7 @@ from pteron.cli import main
 from pteron.errors import FormatError, InputError
 from pteron.llm import LLM, Piece, Sampling
 from pteron.llm.names.models import BUNDLED
+from pteron.llm.output import Statistics
 from pteron.llm.sampling_options import recommended_options
 from pteron.names.model_files import GENERATION, ModelFolder
 
@@ -229,6 +230,7 @@ def test_a_conversation(
 class Canned:
     """A model whose answers are fixed, and what it is asked."""
 
+    statistics = Statistics()
     sampling, adapters = Sampling(), ("lora",)
     asked: ClassVar[list[tuple[Any, dict[str, Any]]]]
 

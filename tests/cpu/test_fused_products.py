@@ -118,6 +118,9 @@ def test_a_sum_that_is_none_of_a_residual() -> None:
     total = layer.apply(ADD, made, layer.x, 2)
     assert layer.names(total) == [LINEAR, ADD]
     layer = Layer()
+    total = layer.apply(ADD, layer.product(layer.x), layer.constant(1, 3, 64, dtype=DType.I32), 1)
+    assert layer.names(total) == [LINEAR, ADD]
+    layer = Layer()
     total = layer.apply(ADD, layer.product(layer.x), layer.constant(64), 1)
     assert layer.names(total) == [LINEAR, ADD]
     layer = Layer()

@@ -25,6 +25,7 @@ from pteron.format.records import (
 )
 from pteron.host.lookup import find_operator
 from pteron.host.values import HostTensor
+from pteron.runtime.dry_run import DryRun
 from pteron.runtime.interpreter import Interpreter
 
 ONE = np.ones(3, np.float32)
@@ -209,6 +210,12 @@ def test_a_loop() -> None:
     machine = Machine(values, operators, calls)
     for _ in range(2):
         np.testing.assert_array_equal(machine()[0], [X, 2 * X, 3 * X])
+
+
+def test_a_loop_without_an_end() -> None:
+    """Loading a program runs it dry, for the shapes alone: that ends, without any."""
+    record = MethodRecord("forward", (tensor(3), False), (0,), (0,), (JumpFalseCall(1, 0),), (), ())
+    assert DryRun(record, []).outputs({}) is None
 
 
 @pytest.mark.parametrize("condition", [[True, True], [True, False], [False, False]])

@@ -234,10 +234,11 @@ def test_states_live_on_and_inputs_are_written() -> None:
 
 def test_training_mode() -> None:
     """The module is compiled as it works in inference, and stays as it is."""
-    module, x = Training(), torch.randn(5, 3)
-    module.norm.eval()  # frozen, as in fine-tuning
+    inner, x = Training(), torch.randn(5, 3)
+    inner.norm.eval()  # frozen, as in fine-tuning
+    module = nn.Sequential(inner)
     compiled = pteron.compile(module, (x,))
-    assert [part.training for part in (module, module.norm, module.drop)] == [True, False, True]
+    assert [part.training for part in (module, inner, inner.norm, inner.drop)] == [True, True, False, True]
     with torch.no_grad():
         same(compiled(x), copy.deepcopy(module).eval()(x))
 

@@ -95,6 +95,48 @@ def test_with_a_buffer_that_others_write(lowerings: list[object]) -> None:
         module.offset.add_(1)
 
 
+def test_with_a_buffer_that_the_graph_writes(lowerings: list[object]) -> None:
+    """It stays the module's; the others are constants."""
+
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("factor", torch.tensor([3.0]))
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls.add_(1)
+            return x * self.factor + self.calls
+
+    module, x = Counted(), torch.randn(2)
+    captured: list[dynamo.CapturedGraph] = []
+
+    def backend(*arguments: Any) -> dynamo.CapturedGraph:
+        captured.append(dynamo.backend(*arguments))
+        return captured[-1]
+
+    compiled = torch.compile(module, backend=backend)
+    for calls in (1, 2, 3):
+        same(compiled(x), x * 3 + calls)
+        assert module.calls == calls
+    assert len(lowerings) == 1
+    (program,) = captured[0].programs
+    assert len(program.program["forward"].inputs) == 2  # x and `calls`
+
+
+def test_two_parts_of_one_tensor_run_in_eager_mode() -> None:
+    """Neither of them is the memory that they share."""
+
+    class Halves(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = x * 2
+            return y[:2], y[2:]
+
+    x = torch.randn(4, 3)
+    with pytest.warns(UserWarning, match="eager mode: .* views of a tensor that is no output"):
+        same(torch.compile(Halves(), backend=dynamo.backend)(x), Halves()(x))
+
+
 def test_with_dynamic_shapes(lowerings: list[object]) -> None:
     """The second size makes the dim dynamic; it then has room for twice its size."""
     module = Small().eval()

@@ -46,6 +46,16 @@ def test_operators_with_several_results() -> None:
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
 
 
+def test_numbers_that_forward_makes() -> None:
+    class Shifted(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.tensor([1.0, 4.0, 9.0]).sqrt()
+
+    compiled = pteron.compile(Shifted(), (torch.zeros(2, 3),))
+    assert [list(operators) for operators in compiled.report.delegates] == [["aten.add.Tensor"]]
+    torch.testing.assert_close(compiled(torch.ones(2, 3)), torch.tensor([[2.0, 3.0, 4.0]] * 2))
+
+
 def test_epsilon_of_rms_norm() -> None:
     """The fusion of RMSNorm reads a number of the program while it is lowered."""
 

@@ -262,7 +262,7 @@ def test_without_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     from pteron.cli.serve import _open_traces
     from pteron.errors import PteronError
-    from pteron.serving.http import Logs
+    from pteron.serving.http import Logs, Traces
 
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     log = io.StringIO()
@@ -274,3 +274,6 @@ def test_without_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with _open_traces(argparse.Namespace(traces=None), Logs(log)) as traces:
         assert traces is None
     assert "no traces are sent" in json.loads(log.getvalue())["message"]
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+    with pytest.raises(PteronError, match=r"a trace needs .* pip install .*\[telemetry\]"):
+        Traces(Mock())

@@ -6,13 +6,14 @@
 //! extent mask: (ceil(first + groups[1], chunks * key_heads) - 1) * mask_strides[0] + (key_heads * heads_per_key - 1) * mask_strides[1] + (steps - 1) * mask_strides[2] + (context - 1) * mask_strides[3] + 1
 //! extent slopes: key_heads * heads_per_key
 // softmax(scale · q·kᵀ + bias) · v for few queries, over one split of the context. One workgroup computes up to
-// four queries that share a key head, over one of `splits` near-equal parts of the context.
+// four queries that share a key head, over one of `splits` near-equal parts of the context; the grid is (splits, fours of
+// queries). The queries of a key head, its rows, are ordered by head, then by step (not as in lib/attention_tile.wgsl).
 //
 // A group of LANES adjacent invocations of a subgroup processes one key at a time. Each lane multiplies its vec4s
 // of the head for all four queries; a butterfly reduction (lib/butterfly.wgsl) gives each lane the score of one
 // query; then each lane adds its vec4s of the value, weighted by exp(score - maximum). Every group keeps a running
 // maximum and running sums. At the end they are merged by shuffles, then through workgroup memory, and stored by
-// lib/result.wgsl.
+// lib/result.wgsl, where an epilogue goes, and into attention_merge.wgsl, which finishes several splits.
 import package::wgsl::lib::nan::{LOWEST, minus_infinity};
 import super::lib::heads::{KEY_ROW, VALUE_ROW, VALUE_WIDTH, WIDTH};
 import super::lib::contexts::{CACHES, OWN, cache_of, keys_of};
@@ -38,7 +39,7 @@ const SUBGROUPS = WORKGROUP / SUBGROUP;
 const KEPT = (4u + SUBGROUP / LANES - 1u) / (SUBGROUP / LANES); // queries per lane after over_groups: 4, 2 or 1
 
 struct Params {
-  first: u32, // first chunk of queries of this launch, a multiple of `chunks`
+  first: u32, // first chunk of this launch, counted over batch and key heads, a multiple of `chunks`
   chunks: u32, // chunks of four queries per key head
   rows: u32, // queries per key head: steps · heads_per_key
   first_query: u32, // first query of this launch, counted over batch, heads and steps

@@ -14,6 +14,9 @@
 //
 // Sums of matrix cores are truncated, an error that grows with the number of additions. With two planes, results therefore
 // leave the registers every SETTLED keys: they are added to those in the output's memory, in f32.
+//
+// What is added to scores goes into `shown` (lib/attention_tile.wgsl; IS_PLAIN is false then), an epilogue into `store_result`
+// (lib/result.wgsl) and attention_merge.wgsl, which finishes a context in splits.
 import package::wgsl::lib::nan::{LOWEST, minus_infinity};
 import package::wgsl::lib::matrix_halves::{LARGEST, SMALLEST, largest};
 @if(IS_EMULATED) import package::wgsl::lib::matrix_emulated::{Left, Sums, begin_matrices, largest_of, left_at, multiplied, put_four_sums, put_halves, put_rows_of_sums, put_word, right_across_at, right_at, rows_of_sums, sum_of, sums_at, uniform_word_at, word_at};
@@ -27,21 +30,21 @@ import super::lib::values::{VALUE_UNIT, ValueQuad, stored_value};
 import super::lib::softmax::{greatest, weights_of};
 import super::lib::result::{partial_result, put_partial_result, store_result};
 
-override DOWN: u32 = 4u;
-override ACROSS: u32 = 1u;
-override TALL: u32 = 1u;
-override KEYS: u32 = 32u; // a multiple of 16 · ACROSS
-override PLANES: u32 = 2u;
-override KEY_PLANES: u32 = 2u;
+override DOWN: u32 = 4u; // groups of subgroups
+override ACROSS: u32 = 1u; // subgroups of a group
+override TALL: u32 = 1u; // strips of a group
+override KEYS: u32 = 32u; // per tile, a multiple of 16 · ACROSS
+override PLANES: u32 = 2u; // of queries and weights
+override KEY_PLANES: u32 = 2u; // of keys and values
 override ROUND: u32 = 1u; // matrices of results per subgroup and strip that go through memory at once; a divisor of VALUE_SHARE
 const WORKGROUP = 32u * DOWN * ACROSS;
-const ROWS = 16u * DOWN * TALL;
-const LANES = 2u * ACROSS / TALL;
+const ROWS = 16u * DOWN * TALL; // of a workgroup
+const LANES = 2u * ACROSS / TALL; // WORKGROUP / ROWS
 override IS_CHECKED: bool = false; // halves may not hold the numbers: what they do not is computed from floats
 @if(mask || slopes || IS_CAPPED) const IS_PLAIN = false;
 @else const IS_PLAIN = true; // scores are products and nothing else
-const HEADROOM = 5.545177; // 8 log 2
-override SETTLED: u32 = 1024u;
+const HEADROOM = 5.545177; // 8 log 2: weights are at most 2^8
+override SETTLED: u32 = 1024u; // keys
 
 // Places in workgroup memory, in halves. Queries pass through the same memory before.
 const PITCH = WIDTH + 8u; // of queries and keys
@@ -65,7 +68,9 @@ const SCORE_QUADS = KEYS / 4u / LANES; // of an invocation
 const ROUND_QUADS = 4u * ACROSS * ROUND / LANES;
 const KEY_LOADS = (KEYS * QUADS + WORKGROUP - 1u) / WORKGROUP; // quads per invocation and tile
 const VALUE_LOADS = (KEYS * VALUE_QUADS + WORKGROUP - 1u) / WORKGROUP;
-const SMALL = select(SMALLEST, 0.015625, KEY_PLANES == 2u); // the largest keys and values must reach this
+// The largest keys and values must reach this. Low halves are multiples of 2^-24, so two planes of a number from 2^-6 on have
+// an error of 2^-19 of it at most.
+const SMALL = select(SMALLEST, 0.015625, KEY_PLANES == 2u);
 
 // The row of a key in its cache; past the context, that of the last.
 fn row_of_key(key: u32) -> u32 { return cache_row(min(key, u32(params.context) - 1u)); }
@@ -94,6 +99,7 @@ fn sums_place(row: u32, part: u32, n: u32, count: u32) -> u32 {
 // error is at most 2^-25.
 fn high_of(value: vec4<f32>) -> vec4<f32> { return bitcast<vec4<f32>>(bitcast<vec4<u32>>(value) & vec4(0xffffe000u)); }
 
+// Not put_split of lib/matrix_halves.wgsl: low halves are not scaled up, since their products go to the same sums.
 fn put_parts(at: u32, plane: u32, planes: u32, value: vec4<f32>) {
   if (planes == 1u) {
     put_halves(at, value);
@@ -116,7 +122,8 @@ fn quad_of_round(at: u32, g: u32) -> u32 { return 4u * (at / (4u * ROUND) * VALU
 // The exponent of a power of two near a number, as in an f32.
 fn exponent_of(value: f32) -> u32 { return clamp(bitcast<u32>(value) >> 23u, 1u, 253u); }
 
-fn dot_of_four(span: Span, row: u32, key: u32) -> vec4<f32> {
+// The scores of a row for four keys, without what is added to them, from floats.
+fn scores_from_floats(span: Span, row: u32, key: u32) -> vec4<f32> {
   var scores = vec4(0.0);
   for (var quad = 0u; quad < QUADS; quad++) {
     let query = query_at(span, row, quad);
@@ -191,9 +198,9 @@ fn main(
   var scores: array<Sums, SCORE_COUNT>;
   //! spread
   var results: array<Sums, VALUE_COUNT>;
-  var turn = 0u; // which of two words tells whether results go through memory
+  var turn = 0u; // which of two words tells whether results go through memory, while the other is cleared for the next tile
   var is_begun = false; // whether there are results in memory already
-  var fade = 1.0; // their factor, as the reference has moved since
+  var fade = 1.0; // their factor, as the reference moved when they were stored
   let is_row = span.first + own < params.steps * params.heads_per_key;
   let query = (span.batch * params.heads + index.z) * params.steps + index.y;
   for (var base = span.begin; base < span.end; base += KEYS) {
@@ -404,7 +411,7 @@ fn store_from_floats(span: Span, row: u32, quad: u32, oldest: u32, seen: u32, qu
   var total = 0.0;
   var sum = vec4(0.0);
   for (var key = span.begin; key < span.end; key += 4u) {
-    let scores = shown(dot_of_four(span, row, key), oldest, seen, index, key);
+    let scores = shown(scores_from_floats(span, row, key), oldest, seen, index, key);
     let raised = max(most, greatest(scores));
     let weights = weights_of(scores, raised);
     let shrink = exp(most - raised);

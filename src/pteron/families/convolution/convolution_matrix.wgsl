@@ -3,14 +3,16 @@
 // A convolution (lib/convolution.wgsl) of one group as a matrix product, filters by pixels, by tiles of matrices
 // (lib/matrix_walk.wgsl). Its launch has all pixels of the batch.
 //
-// Weights are [filter][k]. An invocation loads the source of one pixel only: WIDTH divides WORKGROUP.
+// Weights are [filter][k]. In a tile, they are the left factor (X_LOADS, X_PLANES) and the source is the right one (W_LOADS,
+// W_PLANES): its rows are filters, its columns pixels. An invocation loads the source of one pixel only: WIDTH divides
+// WORKGROUP. lib/convolution_store.wgsl passes sums on to `result` of lib/convolution.wgsl, where an epilogue goes.
 import package::wgsl::lib::matrix_tile::{HEIGHT, SCALE, WIDTH, WORKGROUP, put_right};
 import super::lib::convolution::{Pixel, params, pixel_at, pixel_count};
 import super::lib::convolution_loads::{load_quad};
 import super::lib::convolution_store::{store_pixels};
 import package::wgsl::lib::matrix_walk::{Seen, left_place, left_row, seen_right, store_left};
 
-override STEP: u32 = 32u; // the span of a part is a multiple of it
+override STEP: u32 = 32u; // k; the span of a part is a multiple of it
 const IS_GATED = false;
 override IS_WHOLE: bool = false; // the number of k is a multiple of STEP
 const X_LOADS = (HEIGHT * STEP / 4u + WORKGROUP - 1u) / WORKGROUP;
@@ -39,6 +41,7 @@ fn first_k(tile: Tile) -> u32 { return tile.part * params.span; }
 fn end_k(tile: Tile) -> u32 { return min(first_k(tile) + params.span, depth()); }
 fn steps_of(tile: Tile) -> u32 { return (end_k(tile) - first_k(tile) + STEP - 1u) / STEP; }
 
+// What an invocation's loads of the source have in common in all steps.
 struct Rows {
   pixel: Pixel,
   first_plane: u32, // of the pixel's image
@@ -59,6 +62,7 @@ fn weights_at(tile: Tile, row: u32, k: u32) -> vec4<f32> {
   return select(vec4(0.0), vec4<f32>(weights[(first + min(k, depth() - 4u)) / 4u]), k < depth());
 }
 
+// What an invocation loads for a step: four k of a filter, or of a pixel, each.
 struct Loads {
   weights: array<vec4<f32>, X_LOADS>,
   source: array<vec4<f32>, W_LOADS>,
@@ -95,6 +99,7 @@ fn store_loads(loads: Loads, local: u32, before: Seen) -> Seen {
   return seen;
 }
 
+// Four columns of a row, from floats, for numbers that halves do not hold.
 fn float_sums(tile: Tile, row: u32, column: u32) -> vec4<f32> {
   var sums = vec4(0.0);
   for (var e = 0u; e < 4u; e++) {
@@ -106,6 +111,7 @@ fn float_sums(tile: Tile, row: u32, column: u32) -> vec4<f32> {
   return sums;
 }
 
+// `values` are those of gates; there are none.
 fn store_columns(tile: Tile, row: u32, column: u32, sums: vec4<f32>, values: vec4<f32>) {
   store_pixels(tile.part, tile.n + column, tile.m + row, sums);
 }

@@ -5,27 +5,29 @@
 // k outermost; while one step is multiplied, the loads of the next are in flight. If a convolution has few tiles, a
 // workgroup is divided into SLICES: each takes every SLICES-th step, and their sums are added at the end.
 //
-// Weights are [group][k][filter], filters padded to quads.
+// Weights are [group][k][filter], filters padded to quads. lib/convolution_store.wgsl passes sums on to `result` of
+// lib/convolution.wgsl, where an epilogue goes.
 import super::lib::convolution::{params, pixel_after, pixel_at, pixel_count};
 import super::lib::convolution_loads::{load_quad};
 import super::lib::convolution_store::{store};
 
-override WORKGROUP: u32 = 256u;
+// A step's source and filters are two vec4s of each invocation: PIXELS and FILTERS are LANES / 2.
+override WORKGROUP: u32 = 128u;
 override SLICES: u32 = 1u; // 1, or 4 if TALL is 4
 const LANES = WORKGROUP / SLICES;
 override COLUMNS: u32 = 16u; // invocations of a slice side by side along the pixels
-const ROWS = LANES / COLUMNS;
-override TALL: u32 = 4u; // filters per invocation, 4 or 8
+const ROWS = LANES / COLUMNS; // and along the filters
+override TALL: u32 = 8u; // filters per invocation, 4 or 8
 const FILTERS = TALL * ROWS;
-const PIXELS = 4u * COLUMNS; // divides LANES
-const STEP = 16u; // per step an invocation loads two quads of channels and two quads of filters
+const PIXELS = 4u * COLUMNS;
+const STEP = 16u; // k
 const X_TILE = STEP * PIXELS / 4u; // vec4s per slice and step
 const W_TILE = STEP * FILTERS / 4u;
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<W>>;
 
-var<workgroup> x_tile: array<vec4<f32>, SLICES * X_TILE>;
-var<workgroup> w_tile: array<vec4<f32>, SLICES * W_TILE>;
+var<workgroup> x_tile: array<vec4<f32>, SLICES * X_TILE>; // [slice][k][pixel]
+var<workgroup> w_tile: array<vec4<f32>, SLICES * W_TILE>; // [slice][k][filter]
 
 // The products of every row with every column.
 fn outer(rows: vec4<f32>, columns: vec4<f32>) -> mat4x4<f32> {
@@ -37,7 +39,8 @@ fn load_filters(first: u32, k: u32, filter_quad: u32) -> vec4<f32> {
   return vec4<f32>(weights[(first + k) * params.filter_quads + filter_quad]);
 }
 
-fn store_quad(base: u32, quad: u32, pixel: u32, channels: vec4<f32>) {
+// Puts four channels of a pixel, quad `quad` of a step's, into the tile of a slice that begins at `base`.
+fn put_source(base: u32, quad: u32, pixel: u32, channels: vec4<f32>) {
   let at = base + quad * PIXELS + pixel / 4u;
   x_tile[at][pixel % 4u] = channels.x;
   x_tile[at + PIXELS / 4u][pixel % 4u] = channels.y;
@@ -45,6 +48,7 @@ fn store_quad(base: u32, quad: u32, pixel: u32, channels: vec4<f32>) {
   x_tile[at + PIXELS / 4u * 3u][pixel % 4u] = channels.w;
 }
 
+// Stores the outputs of four filters (columns of the block) at four pixels, those that exist.
 fn store_block(part: u32, group_index: u32, first_filter: u32, first_pixel: u32, block: mat4x4<f32>) {
   var sums = block;
   var pixel = pixel_at(min(first_pixel, pixel_count() - 1u));
@@ -58,6 +62,7 @@ fn store_block(part: u32, group_index: u32, first_filter: u32, first_pixel: u32,
   }
 }
 
+// The same of one filter.
 fn store_row(part: u32, group_index: u32, filter_index: u32, first_pixel: u32, row: vec4<f32>) {
   var sums = row;
   var pixel = pixel_at(min(first_pixel, pixel_count() - 1u));
@@ -78,10 +83,10 @@ fn main(
   let pixel_tiles = (pixel_count() + PIXELS - 1u) / PIXELS;
   let filter_tiles = (params.filters + FILTERS - 1u) / FILTERS;
   let tile = group.x + group.y * groups.x;
-  let slice = tile / pixel_tiles / filter_tiles; // part · groups + group
-  if (slice >= params.parts * params.group_count) { return; }
-  let part = slice / params.group_count;
-  let group_index = slice % params.group_count;
+  let part_and_group = tile / pixel_tiles / filter_tiles; // part · group_count + group
+  if (part_and_group >= params.parts * params.group_count) { return; }
+  let part = part_and_group / params.group_count;
+  let group_index = part_and_group % params.group_count;
   let filter_base = tile / pixel_tiles % filter_tiles * FILTERS;
   let pixel_base = tile % pixel_tiles * PIXELS;
   let depth = params.window_height * params.window_width * params.quads * 4u;
@@ -131,8 +136,8 @@ fn main(
       }
     }
     workgroupBarrier();
-    store_quad(x_base, x_quad, lane % PIXELS, x_first);
-    store_quad(x_base, x_quad + x_stride, lane % PIXELS, x_second);
+    put_source(x_base, x_quad, lane % PIXELS, x_first);
+    put_source(x_base, x_quad + x_stride, lane % PIXELS, x_second);
     w_tile[w_base + lane] = w_first;
     w_tile[w_base + lane + LANES] = w_second;
     workgroupBarrier();

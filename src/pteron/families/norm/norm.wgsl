@@ -1,5 +1,6 @@
 //! loops: 3 * ceil(length, LANES) + 2 * ceil(length, BLOCK * LANES) + 16
-// A norm over rows (lib/norm.wgsl). LANES invocations share a row. Longer rows: norm_write.wgsl.
+// A norm over rows (lib/norm.wgsl). LANES invocations share a row; those of rows past the end go on with a length of 0, for
+// the barriers. The library's `put` stores: an epilogue goes there. Longer rows: norm_write.wgsl.
 import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index, row_sum};
 import package::wgsl::lib::sums::{BLOCK, carry};
 import super::lib::norm::{params, put, put_statistics, x};

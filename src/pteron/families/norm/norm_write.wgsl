@@ -1,6 +1,6 @@
 // The end of a norm (lib/norm.wgsl) of rows that are too long for the invocations of norm.wgsl, from each row's mean and the
-// sum of its squared distances from it; an RMS norm has no mean. One invocation writes one element, and the row's mean and
-// rstd if it is the row's first.
+// sum of its squared distances from it; an RMS norm has no mean. reduce.wgsl has found them. One invocation writes one
+// element, and the row's mean and rstd if it is the row's first.
 import package::wgsl::lib::index::{flat_index};
 import super::lib::norm::{params, put, put_statistics, x};
 

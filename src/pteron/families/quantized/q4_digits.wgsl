@@ -2,18 +2,24 @@
 //! loops: ROUNDS * (1 + STEPS * (1 + ROWS * (1 + COLUMNS * 4)) + ROWS * (8 + SPLIT))
 //! extent scales: MATRICES * columns * GROUPS
 // A product with 4-bit or 8-bit weights for few rows m, in integer arithmetic: Σ x[m, k] · w[n, k] · scale[n, k / group],
-// times a factor per row. Weights are read once, in chunks of 32 (lib/chunk_nibbles.wgsl, lib/chunk_bytes.wgsl).
-// lib/q4_result.wgsl finishes the sums.
+// times a factor per row. Rows of x are [m][k], or attention's unmerged splits (`parts`, lib/x_source_splits.wgsl); with a
+// `gain`, the product is that of their RMS norm, and the factor is the norm's. Weights are [n][k], read once, in chunks of
+// 32 k (lib/chunk_nibbles.wgsl, lib/chunk_bytes.wgsl); scales are [n][group]. Rows may have different matrices
+// (lib/experts.wgsl).
 //
-// A workgroup converts ROWS rows of x to integers in workgroup memory: planes of 8-bit digits (lib/planes.wgsl), or
-// int8 with a zero point (lib/planes_int8.wgsl). The sum of a chunk is exact.
+// A workgroup converts ROWS rows of x to integers in workgroup memory: planes of 8-bit digits, whose sum with weights 1,
+// 2^8 and 2^16 is x in units of its chunk (lib/digits.wgsl, lib/planes.wgsl), or int8 with a zero point
+// (lib/planes_int8.wgsl). The sum of a chunk is exact.
 //
 // A bundle is COLUMNS adjacent columns n. SPLIT subgroups share a bundle, with STEPS chunks per lane. A workgroup
 // computes BUNDLES bundles at a time, in ROUNDS rounds, and loads the weights of the next round in advance.
+//
+// lib/q4_result.wgsl has the bias and the residual (`added`) and stores (`put`). The value is complete at the end of main,
+// where an epilogue goes; other kernels of these weights have theirs in `result` there.
 import super::lib::q4_params::{params};
 import super::lib::q4_result::{X, added, put};
 @if(q_out) import super::lib::q4_rope::{angle, row_of_pair};
-import super::lib::experts::{MATRICES, SHARE, KEPT, first_row, x_row};
+import super::lib::experts::{KEPT, MATRICES, experts, first_row};
 import super::lib::x_planes::{planes, units};
 @if(IS_INT8) import super::lib::planes_int8::{PLANES, factor, load_planes, zero_point};
 @else import super::lib::planes::{PLANES, factor, load_planes, zero_point};
@@ -21,12 +27,12 @@ import super::lib::x_planes::{planes, units};
 @else import super::lib::chunk_nibbles::{Chunk, Scales, add_chunk, chunk_start, in_order, load_chunk, load_scales};
 import super::lib::silu::{silu};
 
-override SUBGROUP: u32 = 32u;
+override SUBGROUP: u32 = 32u; // the width, which all subgroups of the device have
 override SPLIT: u32 = 1u;
 override BUNDLES: u32 = 8u;
 override COLUMNS: u32 = 2u; // 1, 2 or 4
 override ROUNDS: u32 = 1u;
-override ROWS: u32 = 1u;
+override ROWS: u32 = 1u; // of x, per workgroup
 override QUADS: u32 = 16u; // vec4s of a row of x
 override CHUNKS: u32 = 2u; // chunks per row of x
 override EACH: u32 = CHUNKS; // chunks per row of weights: parts of x may be multiplied with different matrices
@@ -34,19 +40,19 @@ override PITCH: u32 = 2u; // chunks from one row of weights to the next
 override GROUP: u32 = 2u; // chunks that share a scale
 override IS_INT8: bool = false; // x is int8 with a zero point, not digits
 override IN_BYTES: bool = false; // whether weights have eight bits
-override IS_HALVED: bool = false; // whether chunks of these have a scale for each half
-override IS_GATED: bool = false; // whether columns are pairs of a gate and a value; OTHERS is the number of values
+override IS_HALVED: bool = false; // whether chunks of these have a scale for each half: groups of 16
+override IS_GATED: bool = false; // columns are gates, then as many values (OTHERS): out is silu(gate) · value
 @if(q_out) const IS_ROTATED = true; // columns are pairs that RoPE rotates (lib/q4_rope.wgsl)
 @else const IS_ROTATED = false;
-override EPS: f32 = 1e-5; // of a norm
+override EPS: f32 = 1e-5; // of the norm
 @if(IS_HALVED) const GROUPS = 2u * EACH;
 @else const GROUPS = (EACH + GROUP - 1u) / GROUP;
 const SUBGROUPS = SPLIT * BUNDLES;
 const WORKGROUP = SUBGROUP * SUBGROUPS;
 const STEPS = (CHUNKS + SPLIT * SUBGROUP - 1u) / (SPLIT * SUBGROUP);
 const CELLS = STEPS * SPLIT * SUBGROUP; // chunks per row of x in workgroup memory; those past the end are zeros
-const PASSES = (4u * CELLS + WORKGROUP - 1u) / WORKGROUP;
-const FETCH = STEPS * (1 + COLUMNS) + ROWS;
+const PASSES = (4u * CELLS + WORKGROUP - 1u) / WORKGROUP; // an invocation converts eight elements of a row in each
+const FETCH = STEPS * (1 + COLUMNS) + ROWS; // iterations of `fetch`
 const IS_PAIRED = IS_GATED || IS_ROTATED; // a bundle has COLUMNS / 2 pairs: first all left columns, then all right ones
 const HALF = (COLUMNS + 1u) / 2u;
 
@@ -59,13 +65,15 @@ fn partial_at(m: u32, column: u32, round: u32, bundle: u32) -> u32 {
   return (((round % 2u * ROWS + m) * BUNDLES + bundle) * COLUMNS + column) * SPLIT;
 }
 
-// The first row of the matrix that a chunk of row m is multiplied with.
+// The first row of the matrix that a chunk of row m is multiplied with: each part of x, EACH chunks, has its own if there are
+// `shares`.
 fn matrix_of(m: u32, chunk: u32) -> u32 {
   @if(shares) return min(u32(experts[m * KEPT + chunk / EACH]), MATRICES - 1u) * params.columns;
   @else return first_row(m);
 }
 
-// The two columns of a pair: a gate, before the values of all matrices, and its value.
+// The two columns of a pair: a gate, and its value, which follows the gates of all matrices. lib/q4_rope.wgsl has those of a
+// pair that is rotated.
 @if(!q_out)
 fn row_of_pair(pair: u32, second: u32) -> u32 { return pair + second * MATRICES * (params.columns / 2u); }
 

@@ -2,7 +2,8 @@
 // A product with 4-bit or 8-bit weights (lib/q4.wgsl) by tiles (lib/tile.wgsl), over PART words; PART is a multiple of
 // STEP_WORDS. Every step passes STEP columns k of x and of the unpacked, scaled weights through workgroup memory, both
 // with k outermost, so that an invocation reads its rows and columns as vec4s; meanwhile its share of the next step is
-// loaded from global memory into registers.
+// loaded from global memory into registers. lib/tile_rows.wgsl passes the sums on to lib/q4_result.wgsl, where an epilogue
+// goes (`result`).
 import super::lib::q4::{PART, PARTS, scaled, unpack};
 import super::lib::tile::{Tile, tile_of};
 import super::lib::tile_rows::{place_of, store_row};
@@ -16,7 +17,7 @@ const W_PITCH = WIDTH / 4u + 1u;
 var<workgroup> x_tile: array<vec4<f32>, STEP * X_PITCH>;
 var<workgroup> w_tile: array<vec4<f32>, STEP * W_PITCH>;
 
-// Unpacks the share and stores it in workgroup memory.
+// Unpacks an invocation's share of a step and stores it in workgroup memory.
 fn store_loads(loads: Loads, local: u32) {
   //! unroll
   for (var i = 0u; i < X_LOADS; i++) {
@@ -53,7 +54,7 @@ fn main(
 ) {
   let tile = tile_of(group, groups);
   if (tile.part >= PARTS || tile.m >= tile.end) { return; }
-  let position = position_of(local);
+  let position = position_of(local); // its first quad of columns, and of rows
   let rows = rows_of(tile, local);
   let first = tile.part * PART;
   var loads = fetch(rows, first, local);

@@ -1,6 +1,7 @@
 //! loops: 3 * ceil(length, LANES) + ceil(length, BLOCK * LANES) + 16
 // out[k] = exp(x[k] - m) / Σ exp(x - m) over a row's elements, m their maximum, or the logarithm of it.
-// A row's elements are `stride` apart; LANES invocations share it. Longer rows: softmax_write.wgsl.
+// A row's elements are `stride` apart: x and out are [rows / stride][length][stride]. LANES invocations share a row; those of
+// rows past the end go on with a length of 0, for the barriers. Longer rows: softmax_write.wgsl.
 import package::wgsl::lib::logarithm::{log_of};
 import package::wgsl::lib::rows::{LANES, WORKGROUP, larger, row_index, row_max, row_sum};
 import package::wgsl::lib::sums::{BLOCK, carry};
@@ -18,6 +19,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> out: array<R>;
 @group(0) @binding(2) var<uniform> params: Params;
 
+// A formula that the launch gives: an output from x - m and the sum of the row's exponentials.
 fn result(shifted: f32, total: f32) -> f32;
 
 @compute @workgroup_size(WORKGROUP)

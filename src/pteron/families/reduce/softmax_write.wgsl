@@ -1,5 +1,6 @@
 // out[i] = exp(x[i] - m) / t, or the logarithm of it, with m the maximum of the row that element i is in and t
-// the sum of its exponentials. A row's elements are `stride` apart. One invocation writes one element.
+// the sum of its exponentials. reduce.wgsl has found both. A row's elements are `stride` apart. One invocation writes one
+// element.
 import package::wgsl::lib::index::{flat_index};
 import package::wgsl::lib::logarithm::{log_of};
 
@@ -19,6 +20,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> out: array<R>;
 @group(0) @binding(4) var<uniform> params: Params;
 
+// As softmax.wgsl has it.
 fn result(shifted: f32, total: f32) -> f32;
 
 @compute @workgroup_size(WORKGROUP)

@@ -1,6 +1,6 @@
-import super::nan::{is_finite, is_nan, nan};
 //! loops: 32
 // Functions that WGSL lacks, or leaves open at the edges of their domain.
+import super::nan::{is_finite, is_nan, nan};
 
 // Bounds that preserve a NaN. Drivers may turn a plain comparison into min or max, which drop it.
 fn at_least(x: f32, low: f32) -> f32 { return select(select(x, low, x < low), x, is_nan(x)); }

@@ -10,10 +10,10 @@
 import super::row_registers::{OWN_QUADS, QUADS, inverse_root, quad_of};
 import super::rows::{LANES, row_sum};
 
-alias G = f32;
-alias V = f32;
-alias N = f32;
-alias S = f32;
+alias G = f32; // of the gain
+alias V = f32; // of the shift
+alias N = f32; // of the result
+alias S = f32; // of mean and rstd
 override EPS: f32 = 1e-5;
 
 @group(0) @binding(30) var<storage, read> gain: array<vec4<G>>;

@@ -5,7 +5,8 @@
 //! extent slopes: groups[0] * heads_per_key
 // Attention of many queries: out = softmax(scale · q·kᵀ + bias) · v. Rows are the queries that share a key head, ordered
 // by step, then by head. A workgroup computes ROWS rows (of the kernel); if there are few rows, the context is divided
-// into `splits` near-equal parts, one workgroup each.
+// into `splits` near-equal parts, one workgroup each. The grid is (key head, rows, batch · splits). Queries are read by
+// q_strides here, keys and values by the kernel (lib/keys.wgsl, lib/values.wgsl); lib/result.wgsl stores.
 import package::wgsl::lib::nan::{minus_infinity};
 import super::heads::{KEY_ROW, VALUE_ROW, VALUE_WIDTH, WIDTH};
 import super::window::{RING, WINDOW, first_seen};

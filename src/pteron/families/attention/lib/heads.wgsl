@@ -1,4 +1,5 @@
-// The sizes of heads. A cache in 8 bits (int8.py) has blocks of a scale, then eight words of four elements each.
+// The sizes of heads. A cache in 8 bits has, for every 32 elements of a head, a block of nine words: an f32 scale, then
+// eight words of four elements.
 override IS_INT8: bool = false; // keys and values are such caches
 override WIDTH: u32 = 64u; // elements of a query and of a key
 override VALUE_WIDTH: u32 = 64u; // of a value

@@ -1,4 +1,5 @@
-// The elements of cached keys, four at a time. `row` is where a head begins, in units of KEY_UNIT elements.
+// The elements of cached keys, four at a time. `row` is where a head begins, in units of KEY_UNIT elements: k_strides, which
+// count elements or 8-bit caches' words (lib/heads.wgsl), divided by it.
 import super::heads::{IS_INT8};
 
 alias K = f32;

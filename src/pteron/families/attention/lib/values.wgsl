@@ -1,4 +1,5 @@
-// The elements of cached values, four at a time. `row` is where a head begins, in units of VALUE_UNIT elements.
+// The elements of cached values, four at a time, as lib/keys.wgsl has those of keys. `row` is where a head begins, in units
+// of VALUE_UNIT elements.
 import super::heads::{IS_INT8};
 
 alias V = f32;

@@ -7,17 +7,18 @@
 //
 // A pixel is a position (n, y, x) of the output. k numbers the terms of the sum, tap · 4 · quads + channel: the
 // channels of a group are padded to quads. A deep sum is split into `parts` of `span` terms each, partial[part][out], and
-// convolution_merge.wgsl finishes.
+// convolution_merge.wgsl finishes. The source is [n][c][y'][x'], the output [n][f][y][x]; the layout of weights is the kernel's.
+// All kernels finish an output in `result`, where an epilogue goes.
 import package::wgsl::lib::math::{at_least, at_most, erf, tanh_safe};
 
 override TRANSPOSED: bool = false; // a window is placed at every input element, and an output sums the taps that fall on it
 override ALL_IMAGES: bool = false; // a launch has the pixels of all images; or of params.image
 override HAS_LOW: bool = false; // bounds
 override HAS_HIGH: bool = false;
-alias X = f32;
-alias W = f32;
-alias B = f32;
-alias A = f32;
+alias X = f32; // of the source
+alias W = f32; // of the weights
+alias B = f32; // of the bias
+alias A = f32; // of the addend
 
 struct Params {
   batch: u32,
@@ -39,18 +40,19 @@ struct Params {
   dilation_height: u32,
   dilation_width: u32,
   parts: u32,
-  span: u32,
-  quads_reciprocal: f32,
-  width_reciprocal: f32, // of the window
-  low: f32,
+  span: u32, // terms of a part; those of the last may be fewer
+  quads_reciprocal: f32, // 1 / quads
+  width_reciprocal: f32, // 1 / window_width
+  low: f32, // bounds of the output
   high: f32,
-  // Of a launch with uniform arrays:
+  // What a launch computes (convolution_uniform.wgsl; first_pixel and pixels: convolution_matrix.wgsl too):
   image: u32,
   part: u32,
   first_filter: u32,
   first_row: u32, // of the source
   first_pixel: u32,
   pixels: u32,
+  // Its uniform arrays:
   array_channels: u32, // of the source, in each array
   array_plane: u32, // elements of a channel there
   array_filters: u32, // of the weights
@@ -117,8 +119,9 @@ fn tap_input(pixel: Pixel, tap_y: u32, tap_x: u32) -> TapInput {
   }
 }
 
-@if(activation) fn activation(x: f32) -> f32;
+@if(activation) fn activation(x: f32) -> f32; // a formula that the launch gives
 
+// The bias of a filter, counted over all groups, and what is added to it at a pixel.
 fn added(row: u32) -> f32 {
   @if(bias) return f32(bias[row]);
   @else return 0.0;

@@ -15,10 +15,12 @@ fn factors_of(planes: vec4<u32>) -> vec4<f32> {
   @else return vec4(1.0);
 }
 
-// Division by multiplication with the reciprocal: exact up to QUOTIENT_MAX (kernels.py), which planning ensures.
+// Division by multiplication with the reciprocal: exact up to 2^20, which planning ensures.
 fn quotient(number: u32, reciprocal: f32) -> u32 { return u32((f32(number) + 0.5) * reciprocal); }
 
-// Four channels of the source under a tap; zeros outside the source or past the last k.
+// Four channels of the source under a tap, k = 4 · k_quad of a pixel; zeros outside the source or if not `inside`: past the last
+// k, or no pixel. step_quad is the first quad of the step, whose tap is that of k_quad if WHOLE_STEPS: fewer divisions. The
+// plane of the group's first channel is first_plane.
 fn load_quad(first_plane: u32, pixel: Pixel, step_quad: u32, k_quad: u32, inside: bool) -> vec4<f32> {
   let tap = quotient(select(k_quad, step_quad, WHOLE_STEPS), params.quads_reciprocal);
   let tap_y = quotient(tap, params.width_reciprocal);

@@ -15,6 +15,7 @@ override BY_QUADS: bool = false;
 @group(0) @binding(3) var<storage, read_write> out: array<Stored>;
 @group(0) @binding(3) var<storage, read_write> partial: array<Value>;
 
+// The plane of a filter, counted over all groups: `row` here and below.
 fn plane_of(part: u32, image: u32, row: u32) -> u32 {
   return (part * params.batch + image) * params.group_count * params.filters + row;
 }

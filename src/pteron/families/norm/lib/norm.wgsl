@@ -2,11 +2,11 @@
 // element's channel and rstd = 1 / sqrt(variance + eps). The row's mean and rstd are results too; an RMS norm has neither,
 // and takes the mean of its squares for the variance. In a layer norm, each element of a row is a channel. In a group norm
 // (BY_GROUPS), params.plane neighbours share a channel, and params.cycle rows have all channels.
-alias X = f32;
-alias W = f32;
-alias V = f32;
-alias R = f32;
-alias S = f32;
+alias X = f32; // of x
+alias W = f32; // of the weight
+alias V = f32; // of the bias
+alias R = f32; // of the result
+alias S = f32; // of mean and rstd
 override BY_GROUPS: bool = false;
 
 struct Params {

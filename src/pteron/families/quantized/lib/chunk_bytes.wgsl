@@ -1,7 +1,7 @@
 //! extent weights: 8 * MATRICES * columns * PITCH
 //! extent minima: MATRICES * columns * GROUPS
-// Chunks of 32 8-bit weights, with a scale and perhaps a minimum for the chunk or for
-// each half.
+// Chunks of 32 8-bit weights in the order of k, with a scale and perhaps a minimum for the chunk or for each half
+// (IS_HALVED). The declarations are those of lib/chunk_nibbles.wgsl; `scales` and sizes are q4_digits.wgsl's.
 alias Chunk = array<vec4<u32>, 2>;
 alias Scales = vec4<f32>; // scales and minima of both halves
 

@@ -7,15 +7,15 @@
 import super::q4_params::{params};
 
 override MATRICES: u32 = 1u;
-override SHARE: u32 = 1u;
-override KEPT: u32 = 1u;
-override IN_TURN: bool = false;
+override SHARE: u32 = 1u; // rows m per row of x
+override KEPT: u32 = 1u; // matrices per row
+override IN_TURN: bool = false; // row m takes matrix m % MATRICES
 alias H = f32;
 
 @group(0) @binding(23) var<storage, read> experts: array<i32>;
 @group(0) @binding(24) var<storage, read> shares: array<H>;
 
-// The first row of the weights for row m.
+// The first row of the weights for row m. IS_GATED is the kernel's.
 fn first_row(m: u32) -> u32 {
   @if(experts && IS_GATED) return min(u32(experts[m]), MATRICES - 1u) * (params.columns / 2u);
   @elif(experts) return min(u32(experts[m]), MATRICES - 1u) * params.columns;
@@ -23,4 +23,5 @@ fn first_row(m: u32) -> u32 {
   @else return 0u;
 }
 
+// The row of x for row m.
 fn x_row(m: u32) -> u32 { return m / SHARE; }

@@ -5,9 +5,10 @@
 // Products with weights of few bits: out[m, n] = Σ x[m, k] · w[n, k] · scale[n, k / group] + added(n). If groups have
 // minima, weights are w · scale + minimum.
 //
-// A word holds eight weights (lib/words.wgsl, lib/words8.wgsl). Rows of w are PITCH words apart and are WORDS
-// long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a scale; scales are [n][group]; an
-// invocation takes PART words. Row lengths are known when a kernel is compiled, so that its loops unroll.
+// x is [m][k], w is [n][k]. A word holds eight weights (lib/words.wgsl, lib/words8.wgsl). Rows of w are PITCH words apart and
+// are WORDS long, enough to cover x; rows of x are QUADS vec4s long; GROUP words share a scale; scales are [n][group]; an
+// invocation takes PART words. Row lengths are known when a kernel is compiled, so that its loops unroll. lib/q4_result.wgsl
+// finishes the sums.
 import super::q4_params::{params};
 import super::q4_result::{X, PARTS, OTHERS, store, store_quad, store_gated, store_gated_pair};
 @if(IN_BYTES) import super::words8::{Word, load_word, unpack};
@@ -17,12 +18,12 @@ import super::experts::{MATRICES, SHARE, first_row, x_row};
 import super::int8_steps::{int8_steps};
 
 alias Z = i32;
-override WORDS: u32 = 8u;
-override PITCH: u32 = 8u;
-override QUADS: u32 = 16u;
-override GROUP: u32 = 4u;
+override WORDS: u32 = 8u; // of a row of w
+override PITCH: u32 = 8u; // words from one row to the next
+override QUADS: u32 = 16u; // vec4s of a row of x
+override GROUP: u32 = 4u; // words that share a scale
 const GROUPS = (WORDS + GROUP - 1u) / GROUP;
-override PART: u32 = 8u;
+override PART: u32 = 8u; // words of one of PARTS parts of a row
 override IN_BYTES: bool = false; // whether weights have eight bits
 override IN_FOURS: bool = false; // whether rows and groups are multiples of four words, loaded at once
 

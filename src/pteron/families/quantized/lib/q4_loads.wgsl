@@ -1,5 +1,5 @@
 // What an invocation loads of x and of the weights for every step of STEP k of a tile (lib/tile.wgsl), over PART words,
-// a multiple of STEP_WORDS.
+// a multiple of STEP_WORDS. The tile's HEIGHT, WIDTH and WORKGROUP, and the names of lib/q4.wgsl's libraries, are the kernel's.
 import super::tile::{Tile, weights_row};
 import super::rows_in_order::{row_at};
 import super::q4::{GROUP, GROUPS, PART, WORDS, load, minimum};
@@ -40,7 +40,7 @@ struct Loads {
   x: array<vec4<f32>, X_LOADS>,
   words: array<Word, W_LOADS>,
   scales: array<f32, W_LOADS>,
-  least: array<f32, W_LOADS>, // minima
+  least: array<f32, W_LOADS>, // the minima of the words' groups
 }
 
 // Loads the share of the step that begins at word `base` from global memory. Past the last word, scales

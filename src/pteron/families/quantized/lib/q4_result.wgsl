@@ -5,21 +5,27 @@
 //! extent out_b: rows * WIDTH_B
 //! extent out_c: rows * (OTHERS - WIDTH_B)
 //! extent partial: PARTS * rows * columns
-// Finishes sums over k: out[m, n] = sum · x_scales[m] + bias[n] + residual[m, n]. The last OTHERS columns go to further
-// outputs; or columns are queries, keys and values (lib/q4_rope.wgsl). If k is deep, a launch
-// computes the sums of PARTS parts of it, partial[part][m][n], and q4_merge.wgsl finishes. BY_QUADS finishes four adjacent
-// columns at a time, for outputs whose widths are multiples of four.
+// Finishes sums over k, of all kernels with weights of few bits: out[m, n] = sum · x_scales[m] + bias[n] + residual[m, n].
+// x_scales are the steps of int8 activations. If gated, the last OTHERS columns are the values of the others. If not, they go
+// to further outputs: out_b has the first WIDTH_B of them, out_c the rest; or columns are queries, keys and values
+// (lib/q4_rope.wgsl, whose `put` replaces the one here).
+//
+// If k is deep, a launch computes the sums of PARTS parts of it, partial[part][m][n], and q4_merge.wgsl finishes. BY_QUADS
+// finishes four adjacent columns at a time, for outputs whose widths are multiples of four.
+//
+// Tiles call store_quad or store_gated, threads store, merges `result` and `put`; all finish in `result`, where an epilogue
+// goes. q4_digits.wgsl alone calls `added` and `put`, and has its own place for it.
 import super::q4_params::{params};
 import super::silu::{silu, silu_quad};
 @if(q_out) import super::q4_rope::{put};
 
-alias X = f32;
-alias D = f32;
-alias R = f32;
+alias X = f32; // of x, and x_scales
+alias D = f32; // of the bias
+alias R = f32; // of the residual and of outputs
 override BY_QUADS: bool = false;
 override PARTS: u32 = 1u;
-override OTHERS: u32 = 0u;
-override WIDTH_B: u32 = 0u;
+override OTHERS: u32 = 0u; // columns
+override WIDTH_B: u32 = 0u; // columns
 
 // What is finished at a time.
 @if(BY_QUADS) const UNIT = 4u; // columns

@@ -1,5 +1,6 @@
-// Products by tiles (lib/tile_lanes.wgsl, or lib/matrix_tile.wgsl) of one part. Tiles are numbered along the columns, then by bands of rows, then
-// by part, in a grid that may be folded.
+// Products by tiles of one part: HEIGHT rows by WIDTH columns, as lib/tile_lanes.wgsl or lib/matrix_tile.wgsl of the kernel
+// has them (and IS_HALVED). Tiles are numbered along the columns, then by bands of rows, then by part, in a grid that may
+// be folded.
 //
 // If gated, the first half of the columns are gates and the second half, OTHERS columns, values. Half of a tile's
 // columns are gates: its first half, or, if not IS_HALVED, the first two of every quad.
@@ -11,8 +12,8 @@ override IS_GATED: bool = false;
 const GATES_WIDTH = WIDTH / 2u;
 
 struct Tile {
-  m: u32, // first row, in the order of rows_in_order
-  end: u32, // of the rows that have the same matrix
+  m: u32, // place of the first row: `row_at` of lib/rows_in_order.wgsl says which row it is
+  end: u32, // one past the last place of rows with the same matrix
   matrix: u32, // its first row of weights
   n: u32, // first column
   part: u32,

@@ -1,11 +1,11 @@
 // Stores the outputs of tiles (lib/tile.wgsl) whose invocations have TALL rows of one quad of columns or two
 // (lib/tile_lanes.wgsl). If gated, an invocation has a gate and its value: in its two quads, or in the halves of its
-// only quad.
-// The place of an invocation's outputs t in the order of rows.
+// only quad. lib/q4_result.wgsl finishes them: store_quad, store_gated.
 import package::wgsl::lib::tile_lanes::{ACROSS, DOWN, WIDE};
 import super::tile::{IS_GATED, Tile};
 import super::rows_in_order::{row_at};
 
+// The place of row t of an invocation (lib/rows_in_order.wgsl).
 fn place_of(tile: Tile, position: vec2<u32>, t: u32) -> u32 {
   return tile.m + (position.y + t / 4u * DOWN) * 4u + t % 4u;
 }

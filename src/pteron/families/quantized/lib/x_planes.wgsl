@@ -4,8 +4,10 @@
 // initial value of its sums and its unit. A chunk of a plane is two vec4s, its words in the order of the weights'
 // (`in_order`).
 // Rows are QUADS vec4s long in global memory and CELLS chunks in workgroup memory, padded with zeros. An invocation
-// loads eight elements at a time, four invocations a chunk.
-import super::q4_params::{params};
+// loads eight elements at a time (an octet), four invocations a chunk. ROWS, QUADS, CELLS and EACH are the kernel's;
+// PLANES is that of lib/planes.wgsl or lib/planes_int8.wgsl, which convert the rows.
+import super::experts::{KEPT, shares, x_row};
+import super::q4_result::{X};
 @if(parts) import super::x_source_splits::{load_pair};
 
 alias G = f32;
@@ -13,7 +15,8 @@ alias G = f32;
 @group(0) @binding(8) var<storage, read> gain: array<vec4<G>>;
 
 var<workgroup> planes: array<vec4<u32>, ROWS * 2u * PLANES * CELLS>;
-var<workgroup> units: array<vec2<u32>, ROWS * CELLS>; // (initial value of a chunk's sum, bits of its unit)
+// For each chunk: the initial value of its sum, and the bits of its unit, the f32 that a step of its integers stands for.
+var<workgroup> units: array<vec2<u32>, ROWS * CELLS>;
 
 // Multiplies x by the gain of a norm or by the shares of experts, if there are any.
 fn weighted(m: u32, quad: u32, value: vec4<f32>) -> vec4<f32> {
@@ -31,7 +34,7 @@ fn load_pair(m: u32, quads: vec2<u32>) -> mat2x4<f32> {
   return mat2x4(vec4<f32>(x[first + quads.x]), vec4<f32>(x[first + quads.y]));
 }
 
-// Elements 8 · place to 8 · place + 7 of row m, zeros past its end.
+// Elements 8 · octet to 8 · octet + 7 of row m, zeros past its end.
 fn load(m: u32, octet: u32) -> mat2x4<f32> {
   let quads = vec2(2u * octet, 2u * octet + 1u);
   let found = load_pair(m, min(quads, vec2(QUADS - 1u)));

@@ -19,8 +19,10 @@ import httpx
 import pytest
 from http_fixtures import CHAT, NAME, TEXT, running, until
 from scripted import Script, ScriptedEngine
+from test_http_embeddings import Letters, spec
 from test_serve_command import served
 
+from pteron import DType
 from pteron.llm import LLM
 from pteron.serving import Engine
 from pteron.serving.http.request_log import RequestRecord
@@ -130,6 +132,15 @@ def test_several_answers_and_errors(
         server.http.post("/v1/chat/completions", json=CHAT)
         span, _ = spans(exporter, "POST /v1/chat/completions")
         assert (span.status.status_code.name, span.status.description) == ("ERROR", "internal_error")
+
+
+def test_a_route_without_an_engine(exporter: InMemorySpanExporter, options: dict[str, Any]) -> None:
+    with running(Letters(spec(DType.I64, 1, 16, free=True)), **options) as server:
+        server.http.post("/v1/embeddings", json={"model": NAME, "input": ["cat", "dog"]})
+        span, children = spans(exporter, "POST /v1/embeddings")
+    found = dict(span.attributes or {})
+    assert (found["gen_ai.operation.name"], found["gen_ai.usage.input_tokens"]) == ("embeddings", 6)
+    assert not children
 
 
 def test_queued_requests(stories: LLM, exporter: InMemorySpanExporter, options: dict[str, Any]) -> None:

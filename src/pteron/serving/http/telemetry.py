@@ -130,7 +130,7 @@ def _model_attributes(record: RequestRecord) -> dict[str, Any]:
         "gen_ai.response.model": record.model,
         "gen_ai.usage.input_tokens": record.prompt_tokens,
     }
-    if not record.choices:
+    if not record.answers:
         return found
     (first, *_) = record.engine_requests
     found |= {

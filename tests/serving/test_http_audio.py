@@ -149,6 +149,24 @@ def test_what_is_asked_of_the_transcriber(server: Running, monkeypatch: pytest.M
     assert '"delta":" Three."' in lines[1]
 
 
+@pytest.mark.parametrize("stream", ["true", "false"])
+def test_an_unexpected_error_is_in_the_log(
+    server: Running, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def transcribe(samples: Any, **options: Any) -> Iterator[Segment]:
+        yield Segment(0.0, 1.0, " One.", (5,), 0.0, 0.0, 0.0, 0.0)
+        raise ArithmeticError("broken")
+
+    monkeypatch.setattr(server.loaded.speech, "transcribe", transcribe)
+    response = post(server, stream=stream)
+    assert server.logged(response)["error"] == "internal_error"
+    assert '"code":"internal_error"' in response.text
+    (line,) = [
+        line for line in server.log() if line["event"] == "failure" and line["id"] in str(response.headers)
+    ]
+    assert "ArithmeticError" in line["trace"]
+
+
 def test_another_file_of_the_form(server: Running, speech: ScriptedTranscriber) -> None:
     """A form has one file; a file of another name is none."""
     other = server.http.post("/v1/audio/transcriptions", data={"model": NAME}, files={"sound": file()})

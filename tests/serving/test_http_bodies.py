@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from typing import Any, get_type_hints
 
 import pytest
-from http_fixtures import CHAT, NAME, PATIENCE, TEXT, Running, error, until
-from scripted import Script, play
+from http_fixtures import CHAT, NAME, PATIENCE, TEXT, Running, error, post_raw, running, until
+from scripted import Script, ScriptedEngine, play
 
 from pteron import OutOfMemory
+from pteron.llm import LLM
+from pteron.serving.answer.generation import Generation
 from pteron.serving.api.schema import LOOKUPS_MAX
+from pteron.serving.http import Limits
 from pteron.serving.http.errors import release
 from pteron.serving.http.json_body import DEPTH_MAX, PARTS_MAX, VALUES_MAX, parse_json
 
@@ -182,6 +185,43 @@ def test_errors_leave_no_garbage(scripted: Running) -> None:
         gc.enable()
 
 
+def test_answers_leave_no_garbage(scripted: Running) -> None:
+    """A writer and its generation refer to each other while an answer runs: so would the request's body."""
+    play(scripted, Script(["Once"]))
+    routes: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/completions", TEXT),
+        ("/v1/chat/completions", CHAT),
+        ("/v1/responses", RESPONSE),
+        ("/v1/messages", MESSAGE),
+        ("/api/chat", CHAT),
+    ]
+    gc.collect()
+    gc.disable()
+    try:
+        for stream in (False, True):
+            statuses = [
+                scripted.http.post(route, json=body | {"stream": stream}).status_code
+                for route, body in routes
+            ]
+            assert statuses == [200] * len(routes)
+        until(lambda: not generations())
+    finally:
+        gc.enable()
+
+
+def test_a_client_that_does_not_read_leaves_no_garbage(stories: LLM) -> None:
+    engine = ScriptedEngine(stories, lambda _: Script(["x" * 1000] * 20_000))
+    body = json.dumps(TEXT | {"stream": True}).encode()
+    gc.collect()
+    gc.disable()
+    try:
+        with running(engine, limits=Limits(read_seconds=0.3)) as server, post_raw(server, body):
+            until(lambda: any(line.get("abandoned") for line in server.log()))
+            until(lambda: not generations())
+    finally:
+        gc.enable()
+
+
 def test_errors_that_come_from_each_other() -> None:
     """An error with a cause also has the error that it was raised in; they may be a cycle."""
 
@@ -195,6 +235,10 @@ def test_errors_that_come_from_each_other() -> None:
     error.__cause__, error.__context__, cause.__context__ = cause, context, error
     release(error)
     assert [each.__traceback__ for each in (error, cause, context)] == [None] * 3
+
+
+def generations() -> list[Any]:
+    return [each for each in gc.get_objects() if type(each) is Generation]
 
 
 def exceptions() -> set[int]:

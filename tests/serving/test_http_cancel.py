@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +18,7 @@ from scripted import Script, ScriptedEngine, ScriptedModel
 
 from pteron.llm import LLM
 from pteron.serving import Engine
-from pteron.serving.http import Limits
+from pteron.serving.http import Limits, Logs, create_app
 
 # Long enough that it does not finish during a test.
 LONG: dict[str, Any] = {"model": NAME, "prompt": "Once upon a time", "max_tokens": 240, "temperature": 1.0}
@@ -63,6 +65,27 @@ def test_a_client_that_does_not_read(stories: LLM) -> None:
         assert server.http.get("/health").status_code == 200  # other requests are still served
         until(lambda: engine.answers[0].is_cancelled)
         until(lambda: bool(gone_lines(server)))
+
+
+def test_a_server_that_raises_once_the_client_has_left(stories: LLM) -> None:
+    """uvicorn says nothing when it sends to a client that has left; ASGI lets servers raise OSError."""
+    engine = ScriptedEngine(stories, lambda _: Script(["x"] * 3, hangs=True))
+    log, body = StringIO(), json.dumps({"model": NAME, "prompt": "Hi", "stream": True}).encode()
+    given = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return given.pop() if given else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            raise ConnectionResetError
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b"", "headers": []}
+    asyncio.run(create_app(engine, name=NAME, logs=Logs(log), page=False)(scope, receive, send))
+    *others, line = map(json.loads, log.getvalue().splitlines())
+    assert (line["status"], line["abandoned"], "error" in line) == (499, True, False)
+    assert not [other for other in others if other["event"] == "failure"]
+    assert engine.answers[0].is_cancelled
 
 
 def test_too_many_requests_get_retry_after(stories: LLM) -> None:

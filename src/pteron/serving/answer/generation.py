@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from fastapi import Request
 from starlette.responses import Response
 
-from pteron.errors import PteronError
 from pteron.llm.engine import Answer
 from pteron.llm.engine import Request as EngineRequest
 from pteron.serving.answer.blocks import AnswerBlocks, Change
@@ -114,6 +113,7 @@ class Generation:
 
     def close(self) -> None:
         self._cancel()
+        del self._writer  # it refers to this: the cycle would keep the request's body
         if self.model.server.logs.with_prompts:
             self.record.answer = [answer.joined("text") for answer in self.answers]
 
@@ -128,9 +128,7 @@ class Generation:
         for event in self._writer.end():
             await send(event)
 
-    def fail(self, raised: Exception, error: ApiError) -> Iterator[bytes]:
-        if not isinstance(raised, (ApiError, PteronError)):
-            self.model.server.logs.failure(self.record, raised)
+    def fail(self, error: ApiError) -> Iterator[bytes]:
         return self._writer.fail(error)
 
     async def _read_all(self, send: SendEvent | None) -> None:

@@ -161,7 +161,7 @@ class _Transcription:
         await send(encode_event({"type": "transcript.text.done", "text": self._text, "usage": self._usage}))
         await send(DONE)
 
-    def fail(self, raised: Exception, error: ApiError) -> Iterator[bytes]:
+    def fail(self, error: ApiError) -> Iterator[bytes]:
         yield encode_event(error.body)
 
     async def _read(self) -> AsyncGenerator[Segment, None]:

@@ -11,12 +11,13 @@ from typing import Protocol, TypeAlias
 
 from fastapi import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from pteron.errors import PteronError
 from pteron.serving.http.disconnect import ClientDisconnected, run_until_disconnect
 from pteron.serving.http.errors import ApiError, api_error, release
 from pteron.serving.http.request_log import RECORD, RequestRecord
-from pteron.serving.http.server_state import MODEL, LoadedModel
+from pteron.serving.http.server_state import MODEL
 
 SendEvent: TypeAlias = Callable[[bytes], Awaitable[None]]
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the latter: nginx must not buffer
@@ -33,7 +34,7 @@ class Work(Protocol):
     async def write(self, send: SendEvent) -> None:
         """Send the events of a stream."""
 
-    def fail(self, raised: Exception, error: ApiError) -> Iterable[bytes]:
+    def fail(self, error: ApiError) -> Iterable[bytes]:
         """The events of an error in a running stream."""
 
     def close(self) -> None:
@@ -62,32 +63,38 @@ class _EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await run_until_disconnect(receive, self._write(scope, send))
-        except ClientDisconnected:
+        except ClientDisconnected as left:
             scope[RECORD].is_abandoned = True
+            release(left)
         finally:
             self._work.close()
 
     async def _write(self, scope: Scope, send: Send) -> None:
-        model: LoadedModel = scope[MODEL]
+        server, record = scope[MODEL].server, scope[RECORD]
 
-        async def send_event(data: bytes) -> None:
-            part = {"type": "http.response.body", "body": data, "more_body": True}
+        async def send_part(part: Message) -> None:
             try:
-                async with asyncio.timeout(model.server.limits.read_seconds):
+                async with asyncio.timeout(server.limits.read_seconds):
                     await send(part)
-            except TimeoutError:
+            except OSError:  # TimeoutError is one; some servers raise others once the client has left
                 raise ClientDisconnected from None
 
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async def send_event(data: bytes) -> None:
+            await send_part({"type": "http.response.body", "body": data, "more_body": True})
+
+        await send_part(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
         try:
             await self._work.write(send_event)
         except ClientDisconnected:
             raise
         except Exception as raised:  # the status is sent already, so the error is an event
             error = api_error(raised)
-            scope[RECORD].error = error.code
-            events = self._work.fail(raised, error)
+            record.error = error.code
+            if not isinstance(raised, (ApiError, PteronError)):
+                server.logs.failure(record, raised)
             release(raised)
-            for event in events:
+            for event in self._work.fail(error):
                 await send_event(event)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send_part({"type": "http.response.body", "body": b"", "more_body": False})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -25,6 +26,7 @@ from pteron.host.tensors import View
 from pteron.llm import LLM, LanguageModel, Piece, Sampler, Sampling
 from pteron.llm.cache.options import CacheOptions
 from pteron.llm.engine import speculation as speculation_module
+from pteron.llm.engine.running import RunningRequest
 from pteron.llm.engine.speculation import (
     LOSS_STEPS,
     LOSS_STEPS_MAX,
@@ -34,6 +36,7 @@ from pteron.llm.engine.speculation import (
     Speculation,
     Speculator,
 )
+from pteron.llm.engine.steppers import BatchedStepper, Part, RequestFailed
 from pteron.llm.engine.verifier import ROWS, Verifier
 from pteron.llm.export import export_llm, read_checkpoint
 from pteron.llm.model import Pace
@@ -235,6 +238,36 @@ def test_several_requests(plain: LLM, speculating: LLM, batched: bool) -> None:
     )
     assert load.proposed_tokens - before.proposed_tokens == proposed > accepted
     assert load.accepted_tokens - before.accepted_tokens == accepted
+
+
+def test_a_proposal_that_fails_ends_only_its_request(
+    plain: LLM, speculating: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proposals of the others are made in the same turn, before it forms parts."""
+    expected, turns = right(plain, 7), list[str]()
+    prepare, parts = BatchedStepper.prepare, BatchedStepper.parts
+
+    def prepare_but_one(self: BatchedStepper, requests: Sequence[RunningRequest]) -> None:
+        turns.append("is not prepared")
+        if len(requests) == 3:
+            raise RequestFailed(requests[0]) from RuntimeError("the draft is wrong")
+        prepare(self, requests)
+        turns[-1] = "is prepared"
+
+    def noted(self: BatchedStepper, requests: Sequence[RunningRequest]) -> list[Part]:
+        turns.append("has parts")
+        return parts(self, requests)
+
+    monkeypatch.setattr(BatchedStepper, "prepare", prepare_but_one)
+    monkeypatch.setattr(BatchedStepper, "parts", noted)
+    with Engine(speculating, batched=True) as engine:
+        first, *others = at_once(engine, [Request(tuple(A), COUNT, stop_ids=frozenset())] * 3)
+        for answer in others:
+            same(answer.pieces(), expected)
+        with pytest.raises(RuntimeError, match="the draft is wrong"):
+            first.pieces()
+    assert ("is not prepared", "is prepared") in pairwise(turns)
+    assert ("is not prepared", "has parts") not in pairwise(turns)
 
 
 def test_a_cancelled_request_leaves_a_right_cache(plain: LLM, speculating: LLM) -> None:

@@ -172,8 +172,11 @@ class Scheduler(Turns):
         return False
 
     def _prepare(self) -> None:
-        with self._isolated():
-            self.stepper.prepare(self.running)
+        is_prepared = False
+        while not is_prepared:  # again without the request that failed, if one did
+            with self._isolated():
+                self.stepper.prepare(self.running)
+                is_prepared = True
 
     # Results -----------------------------------------------------------------------------------
 

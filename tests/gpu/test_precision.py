@@ -19,7 +19,7 @@ from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.families.attention.caches import find_caches
 from pteron.llm import LanguageModel
-from pteron.llm.load_options import LoadOptions
+from pteron.llm.load_options import EXACT, QUICK, LoadOptions
 from pteron.ops import Target
 from pteron.ops.target import EMULATED
 from pteron.runtime.loaded_method import DIGITS_VARIABLE, PRODUCTS_VARIABLE, Precision
@@ -72,6 +72,33 @@ def test_language_models_are_quick_where_weights_are_quantised_and_matrix_cores_
     with pteron.load(MODEL, device=device) as program:
         monkeypatch.setattr(device, "target", cores)
         assert LoadOptions().precision(program) == exact
+
+
+@each(
+    ("products", "embedding", "is_quantized"),
+    [
+        ("aten.linear.default", "aten.embedding.default", False),
+        ("aten.linear.default", "et_vk.embedding_q4gsw.default", False),
+        ("aten.linear.default", "pteron.embedding_q8gsw.default", False),
+        ("aten._weight_int8pack_mm.default", "aten.embedding.default", True),
+        ("et_vk.linear_qcs4w.default", "aten.embedding.default", True),
+        ("pteron.experts_int8.default", "aten.embedding.default", True),
+        ("pteron.experts_q8gsw.default", "aten.embedding.default", True),
+        ("pteron.linear_q8gsw.default", "aten.embedding.default", True),
+    ],
+)
+def test_weights_of_layers_decide(
+    products: str, embedding: str, is_quantized: bool, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in (DIGITS_VARIABLE, PRODUCTS_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(device, "target", replace(Target(), matrices=(EMULATED,)))
+    names = {"aten.linear.default": products, "aten.embedding.default": embedding}
+    with pteron.load(MODEL.with_stem("tiny_llama_fp32"), device=device) as program:
+        (graph,) = program.graphs("forward")
+        nodes = tuple(replace(node, name=names.get(node.name, node.name)) for node in graph.nodes)
+        monkeypatch.setattr(program, "graphs", lambda _: (replace(graph, nodes=nodes),))
+        assert LoadOptions().precision(program) == (QUICK if is_quantized else EXACT)
 
 
 def test_caches_of_language_models_have_16_bits_where_weights_are_quantised(

@@ -18,6 +18,8 @@ from pteron.runtime import Program
 from pteron.runtime.loaded_method import PRODUCTS_VARIABLE, Precision
 
 EXACT, QUICK = Precision(), Precision(digits=2, products="f16")
+# Operators whose weights have 4 or 8 bits.
+_QUANTIZED = ("linear_q", "linear_dq", "q8ta_linear", "_weight_int8pack_mm", "experts_q", "experts_int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,9 @@ class LoadOptions(CacheOptions):
 
 
 def _is_quantized(graph: Graph) -> bool:
-    """Whether weights of layers have 4 or 8 bits."""
-    return any("_q4" in node.name or "_q8" in node.name for node in graph.nodes)
+    """Whether weights of layers have 4 or 8 bits; an embedding alone makes no product."""
+    names = (node.name.partition(".")[2] for node in graph.nodes)
+    return any(name.startswith(_QUANTIZED) for name in names)
 
 
 _CONTEXT = "context= is the number of tokens of a KV cache"
@@ -111,7 +114,7 @@ OTHER_NAMES = {
 def check_no_others(given: Iterable[str], known: Iterable[str]) -> None:
     """Raise for arguments that a model does not have."""
     names = sorted(known)
-    for name in set(given).difference(names):
+    for name in (name for name in given if name not in names):
         near = get_close_matches(name, names, 1)
         hint = f"did you mean {near[0]}=?" if near else f"known are {', '.join(names)}"
         raise InputError(f"unknown argument {name!r}: {OTHER_NAMES.get(name, hint)}")

@@ -388,6 +388,17 @@ def test_the_model_has_two_names() -> None:
         LLM(model_path="stories15m")  # type: ignore[call-arg]
 
 
+def test_the_first_of_several_unknown_arguments_is_named() -> None:
+    with pytest.raises(InputError, match="unknown argument 'zzz7'"):
+        LLM("stories15m", **{f"zzz{number}": 1 for number in range(7, -1, -1)})  # type: ignore[arg-type]
+
+
+def test_help_and_notebooks_see_all_arguments() -> None:
+    shown = signature(LLM).parameters
+    assert shown.keys() == {"path", "tokenizer", "model", *LoadArguments.__optional_keys__}
+    assert (shown["rings"].default, shown["context"].default) == (True, None)
+
+
 def test_no_own_argument_is_in_the_table_of_others() -> None:
     own = {"path", "tokenizer", "model", *LoadArguments.__optional_keys__}
     assert own - {"path"} == {field.name for field in fields(LoadOptions)} - {"least", "limited"}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Sequence
+from dataclasses import fields
+from inspect import Parameter, signature
 from typing import Any, ClassVar, Unpack, cast
 from weakref import proxy
 
@@ -201,3 +203,14 @@ class LLM(TextModel):
         if engine is not None:
             engine.close()
         super().close()
+
+
+# Help and notebooks show each option, in place of **options.
+_shown = signature(LLM.__init__)
+*_own, _ = _shown.parameters.values()
+_options = [
+    Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+    for field in fields(LoadOptions)
+    if field.name in LoadArguments.__optional_keys__
+]
+LLM.__init__.__signature__ = _shown.replace(parameters=[*_own, *_options])  # type: ignore[attr-defined]

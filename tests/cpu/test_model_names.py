@@ -192,6 +192,15 @@ def test_a_folder_with_a_program(tmp_path: Path, programs: Path) -> None:
         load(tmp_path)
 
 
+def test_what_was_located_long_before_is_read_again(tmp_path: Path) -> None:
+    """A server loads a model again whose folder has another program meanwhile."""
+    folder = write(tmp_path, old_pte="", new_pte="", pteron_json='{"model": "old.pte"}')
+    located = recognise(folder)
+    assert locate_program(located).program.name == "old.pte"
+    write(tmp_path, pteron_json='{"model": "new.pte"}')
+    assert locate_program(located).program.name == "new.pte"
+
+
 # Files of a hub's model --------------------------------------------------------------------------
 
 

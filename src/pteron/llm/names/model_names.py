@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from pteron.errors import InputError
@@ -52,7 +53,8 @@ def locate_program(
     program is built.
     """
     progress = progress or names.log_progress
-    located = given if isinstance(given, Located) else locate(given, progress)
+    # Its folder is read again: a server loads a model that it has located long before.
+    located = replace(given) if isinstance(given, Located) else locate(given, progress)
     if located.kind == "program":
         return located
     found = build(located, progress)

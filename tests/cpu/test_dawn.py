@@ -152,6 +152,8 @@ def test_gpus_that_may_have_matrix_cores_say_what_is_missing(monkeypatch: pytest
     assert pip_install("matrix") in choose.matrix_hint(GPU)
     others = CPU, replace(GPU, kind="IntegratedGPU"), replace(GPU, backend="Metal")
     assert not any(map(choose.matrix_hint, others))
+    assert choose.matrix_hint(GPU, "auto")
+    assert not choose.matrix_hint(GPU, "wgpu")  # chosen
     monkeypatch.setenv(choose.LIBRARY_VARIABLE, "wgpu")  # chosen
     assert not choose.matrix_hint(GPU)
     monkeypatch.undo()

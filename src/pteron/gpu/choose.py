@@ -68,10 +68,10 @@ def software_sentence(adapter: AdapterInfo) -> str:
     )
 
 
-def matrix_hint(adapter: AdapterInfo) -> str:
+def matrix_hint(adapter: AdapterInfo, webgpu: str | None = None) -> str:
     """What to install for the matrix cores that a GPU may have; "" where that cannot help."""
     is_likely = adapter.kind == "DiscreteGPU" and adapter.backend == "Vulkan"
-    is_automatic = (os.environ.get(LIBRARY_VARIABLE) or LIBRARIES[0]) == LIBRARIES[0]
+    is_automatic = (webgpu or os.environ.get(LIBRARY_VARIABLE) or LIBRARIES[0]) == LIBRARIES[0]
     if not (is_likely and is_automatic) or any(metadata.distributions(name="wgpudawn")):
         return ""
     faster = "its matrix cores, if it has any, read prompts several times as fast"

@@ -76,7 +76,7 @@ class Device(Buffers):
         if isinstance(device, Device):
             return device
         adapter = choose(device, webgpu)
-        if note := software_sentence(adapter) if is_only_software(adapter) else matrix_hint(adapter):
+        if note := software_sentence(adapter) if is_only_software(adapter) else matrix_hint(adapter, webgpu):
             _log.info(note)
         return cls._of(adapter)
 

@@ -98,14 +98,16 @@ class Options:
         gpu = "GPU, by part of its name or by its number in `pteron info`"
         self.add("--device", "NAME", f"{gpu} (default: $PTERON_ADAPTER, or the most capable one)")
 
-    def precision(self, *, several: bool = False) -> None:
-        """How exactly products are computed; with `several`, --products collects a list."""
+    def precision(self, *, several: bool = False, of_llm: bool = False) -> None:
+        """How exactly products are computed; with `several`, --products collects a list. The defaults of an
+        LLM depend on its weights."""
         digits = "int8 digits of activations in products of few rows with 4-bit weights; 3: as exact as f32, "
-        digits += "2: faster, 14 bits instead of 22; GPUs only (default: $PTERON_DIGITS, or 3)"
+        digits += "2: faster, 14 bits instead of 22; GPUs only (default: $PTERON_DIGITS, or 3"
+        digits += ", or 2 with f16 products by default)" if of_llm else ")"
         self.parser.add_argument("--digits", choices=(2, 3), type=int, help=digits)
         products = "how matrix cores multiply f32 numbers; f16: faster, rounds them to 11 bits; no effect "
-        products += "where no matrix cores are used (default: $PTERON_PRODUCTS, or f32; with matrix cores, "
-        products += "language models in 4 or 8 bits take f16 and 2 digits)"
+        products += "where no matrix cores are used (default: $PTERON_PRODUCTS, or f32"
+        products += ", or f16 for weights of 4 or 8 bits)" if of_llm else ")"
         listed: dict[str, Any] = {"action": "append", "default": []} if several else {}
         products += "; several are compared (repeatable)" if several else ""
         self.parser.add_argument("--products", choices=("f32", "f16"), help=products, **listed)

@@ -41,7 +41,7 @@ def add_llm_arguments(options: Options, max_new_tokens: int) -> None:
         options.add(f"--{name.replace('_', '-')}", option.metavar, help, kind)
     options.repeatable("--stop", "TEXT", "end the text before TEXT")
     add_cache(options)
-    options.precision()
+    options.precision(of_llm=True)
     add_speculate(options)
     options.flag("--quiet", "print the text only, without statistics")
     options.device()
@@ -56,14 +56,14 @@ def add_cache(options: Options) -> None:
     tokens = "tokens that the KV cache holds, up to the model's own number (default: the exported number, or "
     tokens += "4,096 at most for models built from checkpoints)"
     options.add("--context", "N", tokens, positive)
-    add_cache_type(options)
+    add_cache_type(options, "f16 for weights of 4 or 8 bits on GPUs with 16-bit floats, else the program's")
     options.flag(
         "--no-rings", "layers with a sliding window keep all tokens, so that any prefix can be reused"
     )
 
 
-def add_cache_type(options: Options) -> None:
-    help = "elements of the KV cache: f16 halves its memory, int8 takes 28 %% of f32 (default: the program's)"
+def add_cache_type(options: Options, default: str = "the program's") -> None:
+    help = f"elements of the KV cache: f16 halves its memory, int8 takes 28 %% of f32 (default: {default})"
     options.parser.add_argument("--cache", choices=("f32", "f16", "int8"), help=help)
 
 

@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add("--traces", "URL", traces)
     options.flag("--log-prompts", "log prompts and answers too; they need json or a FILE")
     options.flag("--quiet", "no log, as --log none")
-    options.precision()
+    options.precision(of_llm=True)
     add_speculate(options)
     options.device()
     add_examples(

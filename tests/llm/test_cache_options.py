@@ -19,6 +19,7 @@ from test_batched import begin, end
 
 import pteron
 from pteron import Device, FormatError, InputError, UnsupportedError
+from pteron.embeddings.hidden_states import open_served
 from pteron.graph import Node
 from pteron.llm import LLM, LanguageModel
 from pteron.llm.cache import options as cache_options
@@ -167,7 +168,7 @@ def test_saved_sequences(device: Device, small_cache: Cache, tmp_path: Path) -> 
         assert [piece.token for piece in llm.generate(TOKENS[:40], max_new_tokens=4, stop_ids=())] == expected
         assert llm.statistics.reused_tokens == 39
     refused: list[tuple[dict[str, Any], str]] = [({"context": 32, "cache": small_cache}, "40 tokens")]
-    refused += [({"cache": "f32"}, "element type")]
+    refused += [({"cache": "f32"}, "another element type than these, which cache= chooses")]
     for options, message in refused:
         with load(**options) as llm, pytest.raises(FormatError, match=message):
             llm.restore(file)
@@ -312,6 +313,8 @@ def test_longrope_models_by_name_have_a_program_for_longer_contexts(
             if context == 48:
                 llm.model.reset()
                 assert error(llm.model.prefill(prompt), golden.logits[39]) < TOLERANCE[None]
+    with open_served(folder, context=48) as served:
+        assert longest_context(served.program.file) == 64
     assert len([*(tmp_path / "cache" / "programs").iterdir()]) == 2  # of 32 and of 64 tokens
 
 

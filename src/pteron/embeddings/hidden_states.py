@@ -134,7 +134,7 @@ def open_served(
 ) -> LLM | Embedder | Transcriber:
     """Open the model at a path; `settings` are those of an LLM: digits, sequences, cache_bytes, context,
     cache, speculate, adapters. For an unsupported kind, the error says why it is not a language model."""
-    located = locate_program(path)
+    located = locate_program(path, context=settings.get("context"))
     if located.path.is_dir() and is_transcriber(located.folder):
         check_installed(("python_multipart", "soundfile"), "transcribing sound", "audio")
         return Transcriber(located.folder, device=device)

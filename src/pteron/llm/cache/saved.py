@@ -135,7 +135,7 @@ def read_saved(path: Path, layout: Layout) -> CachedRows:
         raise FormatError(f"{path}: a cache of another program, or of other weights")
     tokens, written, caches = list(header["tokens"]), header["written"], header["caches"]
     if [cache[:2] for cache in caches] != [cache[:2] for cache in layout.caches]:
-        raise FormatError(f"{path}: its caches have another element type than these")
+        raise FormatError(f"{path}: its caches have another element type than these, which cache= chooses")
     if len(tokens) > layout.context:
         raise FormatError(f"{path}: {len(tokens)} tokens exceed the context, which holds {layout.context}")
     if not layout.fits(caches, written):

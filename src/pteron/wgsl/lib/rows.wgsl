@@ -22,85 +22,60 @@ fn row_index(group: vec3<u32>, groups: vec3<u32>, local: u32) -> u32 {
   return (group.x + group.y * groups.x) * ROWS + local / LANES;
 }
 
-// The sum of `value` over a row's lanes, given to all of them.
-@if(BY_SUBGROUPS)
+// What `value` adds up to over a row's lanes, given to all of them; their product; and the largest, where a NaN stays one.
 fn row_sum(value: Lane, local: u32) -> Lane {
-  let part = subgroupAdd(value);
-  if (SUBGROUPS == 1u) { return part; }
-  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
-  workgroupBarrier();
-  let first = local / LANES * SUBGROUPS;
-  var total = row_values[first];
-  for (var i = 1u; i < SUBGROUPS; i++) { total += row_values[first + i]; }
-  workgroupBarrier();
-  return total;
-}
-@else
-fn row_sum(value: Lane, local: u32) -> Lane {
-  if (LANES == 1u) { return value; }
-  row_values[local] = value;
-  for (var step = LANES / 2u; step > 0u; step /= 2u) {
-    workgroupBarrier();
-    if (local % LANES < step) { row_values[local] += row_values[local + step]; }
-  }
-  workgroupBarrier();
-  let total = row_values[local - local % LANES];
-  workgroupBarrier();
-  return total;
+  @if(BY_SUBGROUPS) return over_row(subgroupAdd(value), local, SUM);
+  @else return over_row(value, local, SUM);
 }
 
-// The product of `value` over a row's lanes, given to all of them.
-@if(BY_SUBGROUPS)
 fn row_product(value: Lane, local: u32) -> Lane {
-  let part = subgroupMul(value);
-  if (SUBGROUPS == 1u) { return part; }
-  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
-  workgroupBarrier();
-  let first = local / LANES * SUBGROUPS;
-  var total = row_values[first];
-  for (var i = 1u; i < SUBGROUPS; i++) { total *= row_values[first + i]; }
-  workgroupBarrier();
-  return total;
-}
-@else
-fn row_product(value: Lane, local: u32) -> Lane {
-  if (LANES == 1u) { return value; }
-  row_values[local] = value;
-  for (var step = LANES / 2u; step > 0u; step /= 2u) {
-    workgroupBarrier();
-    if (local % LANES < step) { row_values[local] *= row_values[local + step]; }
-  }
-  workgroupBarrier();
-  let total = row_values[local - local % LANES];
-  workgroupBarrier();
-  return total;
+  @if(BY_SUBGROUPS) return over_row(subgroupMul(value), local, PRODUCT);
+  @else return over_row(value, local, PRODUCT);
 }
 
-// The largest `value` over a row's lanes, given to all of them; a NaN stays one.
-@if(BY_SUBGROUPS)
 fn row_max(value: Lane, local: u32) -> Lane {
-  let part = select(subgroupMax(value), Lane(nan()), subgroupAny(is_nan(f32(value))));
-  if (SUBGROUPS == 1u) { return part; }
-  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
-  workgroupBarrier();
-  let first = local / LANES * SUBGROUPS;
-  var most = row_values[first];
-  for (var i = 1u; i < SUBGROUPS; i++) { most = larger(most, row_values[first + i]); }
-  workgroupBarrier();
-  return most;
-}
-@else
-fn row_max(value: Lane, local: u32) -> Lane {
-  if (LANES == 1u) { return value; }
-  row_values[local] = value;
-  for (var step = LANES / 2u; step > 0u; step /= 2u) {
-    workgroupBarrier();
-    if (local % LANES < step) { row_values[local] = larger(row_values[local], row_values[local + step]); }
+  @if(BY_SUBGROUPS) {
+    let most = select(subgroupMax(value), Lane(nan()), subgroupAny(is_nan(f32(value))));
+    return over_row(most, local, LARGEST);
   }
-  workgroupBarrier();
-  let most = row_values[local - local % LANES];
-  workgroupBarrier();
-  return most;
+  @else return over_row(value, local, LARGEST);
+}
+
+// How two values become one.
+const SUM = 0u;
+const PRODUCT = 1u;
+const LARGEST = 2u;
+
+fn combined(a: Lane, b: Lane, how: u32) -> Lane {
+  if (how == SUM) { return a + b; }
+  if (how == PRODUCT) { return a * b; }
+  return larger(a, b);
 }
 
 fn larger(a: Lane, b: Lane) -> Lane { return select(select(b, a, a > b), a, is_nan(f32(a))); }
+
+// The values of a row's subgroups, or of its lanes, as one.
+@if(BY_SUBGROUPS)
+fn over_row(part: Lane, local: u32, how: u32) -> Lane {
+  if (SUBGROUPS == 1u) { return part; }
+  if (local % SUBGROUP == 0u) { row_values[local / SUBGROUP] = part; }
+  workgroupBarrier();
+  let first = local / LANES * SUBGROUPS;
+  var total = row_values[first];
+  for (var i = 1u; i < SUBGROUPS; i++) { total = combined(total, row_values[first + i], how); }
+  workgroupBarrier();
+  return total;
+}
+@else
+fn over_row(part: Lane, local: u32, how: u32) -> Lane {
+  if (LANES == 1u) { return part; }
+  row_values[local] = part;
+  for (var step = LANES / 2u; step > 0u; step /= 2u) {
+    workgroupBarrier();
+    if (local % LANES < step) { row_values[local] = combined(row_values[local], row_values[local + step], how); }
+  }
+  workgroupBarrier();
+  let total = row_values[local - local % LANES];
+  workgroupBarrier();
+  return total;
+}

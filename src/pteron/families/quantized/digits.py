@@ -44,7 +44,7 @@ class Layout:
 
 def suits(target: Target, rows: AnyInt, packed: PackedWeights) -> bool:
     """Whether the kernel can run for this number of rows on this device."""
-    is_even = packed.pitch % CHUNK == 0 and (packed.group % CHUNK == 0 or _is_halved(packed))
+    is_even = packed.pitch % CHUNK == 0 and (packed.group % CHUNK == 0 or _has_two_scales(packed))
     rows_max = target.workgroups_max if packed.choice else ROWS_FEW
     is_some = 0 < rows <= rows_max and packed.columns > 0 and packed.depth > 0
     can_share = not target.is_cpu and target.packed_dots and target.subgroup_size >= SUBGROUP_MIN
@@ -126,7 +126,7 @@ def _sizes(target: Target, packed: PackedWeights, layout: Layout) -> dict[str, A
         "PITCH": packed.pitch // CHUNK,
         "GROUP": max(1, packed.group // CHUNK),
         "IN_BYTES": packed.bits == 8,
-        "IS_HALVED": _is_halved(packed),
+        "HAS_TWO_SCALES": _has_two_scales(packed),
     }
 
 
@@ -149,7 +149,7 @@ def chunks(packed: PackedWeights) -> int:
     return -(-packed.depth // (8 * CHUNK))
 
 
-def _is_halved(packed: PackedWeights) -> bool:
+def _has_two_scales(packed: PackedWeights) -> bool:
     """Whether chunks of 8-bit weights have a scale for each half."""
     return packed.bits == 8 and 2 * packed.group == CHUNK and packed.depth % (8 * CHUNK) == 0
 

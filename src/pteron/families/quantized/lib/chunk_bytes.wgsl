@@ -1,7 +1,7 @@
 //! extent weights: 8 * MATRICES * columns * PITCH
 //! extent minima: MATRICES * columns * GROUPS
 // Chunks of 32 8-bit weights in the order of k, with a scale and perhaps a minimum for the chunk or for each half
-// (IS_HALVED). The declarations are those of lib/chunk_nibbles.wgsl; `scales` and sizes are q4_digits.wgsl's.
+// (HAS_TWO_SCALES). The declarations are those of lib/chunk_nibbles.wgsl; `scales` and sizes are q4_digits.wgsl's.
 alias Chunk = array<vec4<u32>, 2>;
 alias Scales = vec4<f32>; // scales and minima of both halves
 
@@ -16,7 +16,7 @@ fn minimum(group: u32) -> f32 {
 }
 
 fn load_scales(row: u32, place: u32) -> Scales {
-  if (IS_HALVED) {
+  if (HAS_TWO_SCALES) {
     let first = row * GROUPS + 2u * place;
     return vec4(scales[first], scales[first + 1u], minimum(first), minimum(first + 1u));
   }
@@ -50,7 +50,7 @@ fn add_chunk(
   let scale = bitcast<f32>(unit.y) * by;
   let first = half_sum(chunk, halves, 0u);
   let second = half_sum(chunk, halves, 1u);
-  if (!IS_HALVED) {
+  if (!HAS_TWO_SCALES) {
     let sum = fma(rounded(first + second), scale.x, before);
     @if(minima) return fma(f32(i32(unit.x)), scale.z, sum);
     @else return sum;

@@ -29,7 +29,7 @@ from pteron.tools.doctor.report import Diagnosis, KernelCheck, checks_of
 
 # Kernels of very long rows, of batches and LoRA, of rings and int8 caches, and of rare operators.
 NOT_LAUNCHED = (
-    "adaptive_largest convolution_pack distances embedding_4bit "
+    "convolution_pack distances embedding_4bit "
     "group_rows lora_down lora_rows lora_up norm_write q4_merge_rows q4_quantize "
     "reciprocals softmax_write write_int8 write_rows"
 )

@@ -49,8 +49,8 @@ ORDER_CASES: list[Case] = [
         kernels="scatter",
     ),
     case("aten.reflection_pad2d.default", tensor("S", 3, 5, 7), [2, 1, 3, 4], kernels="border"),
-    case("aten._adaptive_avg_pool2d.default", tensor("S", 3, 7, 11), [3, 5], kernels="adaptive_average"),
-    case("aten.adaptive_max_pool2d.default", tensor("S", 3, 7, 11), [3, 13], kernels="adaptive_largest"),
+    case("aten._adaptive_avg_pool2d.default", tensor("S", 3, 7, 11), [3, 5], kernels="adaptive_pool"),
+    case("aten.adaptive_max_pool2d.default", tensor("S", 3, 7, 11), [3, 13], kernels="adaptive_pool"),
     case("aten._cdist_forward.default", tensor(3, "S", 7), tensor(3, 5, 7), 3.5, 2, kernels="distances"),
     case(
         *("aten.grid_sampler_3d.default", tensor("S", 2, 5, 7, 6), tensor("S", 3, 4, 2, 3), 0, 2, False),

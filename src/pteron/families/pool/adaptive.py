@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pteron.dtypes import Storage
@@ -26,19 +27,10 @@ def _steps(x: Operand, out: Operand, dims: int) -> Iterator[tuple[LiveShape, Liv
         shape = after
 
 
-def _average(dims: int, x: Operand, size: object, out: Operand) -> Iterator[Dispatch]:
-    source: Operand | Scratch = x
-    if out.numel == 0:
-        return
-    steps = list(_steps(x, out, dims))
-    for turn, (_, after, parameters) in enumerate(steps, 1):
-        result = out if turn == len(steps) else Scratch(numel(after))
-        average = kernel("adaptive_average")
-        yield Dispatch(average, x=source, out=result, **parameters, threads=numel(after))
-        source = result
-
-
-def _largest(dims: int, x: Operand, size: object, out: Operand, indices: Operand) -> Iterator[Dispatch]:
+def _pooled(
+    dims: int, x: Operand, size: object, out: Operand, indices: Operand | None = None
+) -> Iterator[Dispatch]:
+    """The averages, or the largest elements and their indices."""
     source: Operand | Scratch = x
     before: Scratch | None = None
     if out.numel == 0:
@@ -47,15 +39,15 @@ def _largest(dims: int, x: Operand, size: object, out: Operand, indices: Operand
     for turn, (_, after, parameters) in enumerate(steps, 1):
         is_last = turn == len(steps)
         result = out if is_last else Scratch(numel(after))
-        found = indices if is_last else Scratch(numel(after), Storage.I32)
+        found = indices if is_last or indices is None else Scratch(numel(after), Storage.I32)
         yield Dispatch(
-            kernel("adaptive_largest"),
+            kernel("adaptive_pool"),
             x=source,
             before=before,
             out=result,
             indices=found,
             **parameters,
-            plane=plane,
+            plane=None if found is None else plane,
             threads=numel(after),
         )
         plane *= parameters["size"]
@@ -76,10 +68,7 @@ def adaptive(name: str, dims: int, *, largest: bool = False) -> None:
 
     outputs = "out indices" if largest else "out"
 
-    def dispatches(x: Operand, size: object, *outputs: Operand) -> Iterator[Dispatch]:
-        return (_largest if largest else _average)(dims, x, size, *outputs)
-
-    define(name, f"self output_size:ints -> {outputs}", shape=shape, compute=dispatches)
+    define(name, f"self output_size:ints -> {outputs}", shape=shape, compute=partial(_pooled, dims))
 
 
 adaptive("aten.adaptive_avg_pool1d.default", 1)

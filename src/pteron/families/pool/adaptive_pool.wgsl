@@ -3,9 +3,10 @@
 //! extent before: outer * size * inner
 //! extent out: outer * out_size * inner
 //! extent indices: outer * out_size * inner
-// out[o, p, i] = the largest x[o, k, i] for k from ⌊p · size / out_size⌋ to ⌈(p + 1) · size / out_size⌉, and
-// indices[o, p, i] = k · plane + the index of that element along the dims after, `before`, if they are pooled already.
-// One invocation finds one. Of equal elements the first counts. A NaN is the largest; of several the last counts.
+// out[o, p, i] = the average of x[o, k, i] for k from ⌊p · size / out_size⌋ to ⌈(p + 1) · size / out_size⌉; with `indices`, the
+// largest of them, and indices[o, p, i] = k · plane + the index of that element along the dims after, `before`, if they are
+// pooled already. One invocation computes one. Of equal elements the first counts. A NaN is the largest; of several the last
+// counts.
 import package::wgsl::lib::index::{flat_index};
 import package::wgsl::lib::nan::{is_nan, minus_infinity};
 
@@ -19,8 +20,8 @@ struct Params {
   size: u32,
   out_size: u32,
   inner: u32,
-  window: u32, // elements that are compared at most
-  plane: u32,
+  window: u32, // elements that an invocation takes at most
+  @if(indices) plane: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<X>;
@@ -43,15 +44,22 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let first = p * params.size / params.out_size;
   let end = ((p + 1u) * params.size + params.out_size - 1u) / params.out_size;
   let base = o * params.size * params.inner + i % params.inner;
-  var best = minus_infinity();
-  var found = first;
-  for (var k = first; k < end; k++) {
-    let value = f32(x[base + k * params.inner]);
-    if (value > best || is_nan(value)) {
-      best = value;
-      found = k;
+  @if(indices) {
+    var best = minus_infinity();
+    var found = first;
+    for (var k = first; k < end; k++) {
+      let value = f32(x[base + k * params.inner]);
+      if (value > best || is_nan(value)) {
+        best = value;
+        found = k;
+      }
     }
+    out[i] = R(best);
+    indices[i] = I(found * params.plane + index_before(base + found * params.inner));
   }
-  out[i] = R(best);
-  indices[i] = I(found * params.plane + index_before(base + found * params.inner));
+  @else {
+    var sum = 0.0;
+    for (var k = first; k < end; k++) { sum += f32(x[base + k * params.inner]); }
+    out[i] = R(sum / f32(end - first));
+  }
 }

@@ -24,6 +24,7 @@ from pteron.llm import LLM
 from pteron.llm.names.models import BUNDLED
 from pteron.serving import Engine
 from pteron.serving.http import create_app
+from pteron.serving.http.errors import ApiError
 from pteron.serving.http.models import Models, ModelSource
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -291,6 +292,39 @@ def test_a_cancelled_request_leaves_a_loaded_model() -> None:
         may_load.clear()
         asyncio.run(cancel(then_open))
         assert events == ["+", "-"]
+
+
+def test_no_model_is_loaded_while_the_server_ends() -> None:
+    """Neither for a request that waits for another load, nor for a later one."""
+    events = list[str]()
+    is_loading, may_load = threading.Event(), threading.Event()
+
+    @contextmanager
+    def opened(name: str) -> Iterator[Any]:
+        events.append(f"+{name}")
+        is_loading.set()
+        assert may_load.wait(PATIENCE)
+        yield object()
+        events.append(f"-{name}")
+
+    async def end() -> None:
+        sources = [ModelSource((name,), partial(opened, name)) for name in "ab"]
+        models = Models[object](sources, lambda loaded, names: loaded, None)
+        first = asyncio.ensure_future(models.open("a"))
+        await asyncio.to_thread(is_loading.wait, PATIENCE)
+        waiting = asyncio.ensure_future(models.open("b"))
+        await asyncio.sleep(0.05)
+        closing = asyncio.ensure_future(models.close())
+        await asyncio.sleep(0.05)
+        may_load.set()
+        await asyncio.gather(first, waiting, closing, return_exceptions=True)
+        for asked in (waiting, models.open("a")):
+            with pytest.raises(ApiError, match="shutting down"):
+                await asked
+        assert models.served[1].users == 0
+
+    asyncio.run(end())
+    assert events == ["+a", "-a"]
 
 
 def test_a_model_that_no_request_wants_any_more_is_not_loaded() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from anyio import to_thread
 
 from pteron.errors import InputError, OutOfMemory
+from pteron.serving.http.errors import ApiError
 from pteron.system import give_back_memory
 
 if TYPE_CHECKING:
@@ -92,10 +93,11 @@ class Models(Generic[Loaded]):
             if model.loaded is None:  # a loaded model does not wait while another one is loaded
                 # A task of its own: no thread can be stopped, so a load that runs outlives its request.
                 await asyncio.shield(asyncio.ensure_future(self._load(model)))
+            if model.loaded is None:
+                raise ApiError(503, "the server is shutting down", code="shutting_down")
         except BaseException:
             model.release()
             raise
-        assert model.loaded is not None
         return model.loaded, model
 
     def load_all(self) -> None:
@@ -105,7 +107,7 @@ class Models(Generic[Loaded]):
 
     async def _load(self, model: ServedModel[Loaded]) -> None:
         async with self._loading:
-            if model.loaded is not None or not model.users:  # the requests may be cancelled meanwhile
+            if model.loaded is not None or not model.users or self.is_closed:  # all may change meanwhile
                 return
             try:
                 model.loaded = await to_thread.run_sync(self._load_now, model)
@@ -139,7 +141,8 @@ class Models(Generic[Loaded]):
                 await self._unload([model for model in self.served if model.last_used < before])
 
     async def close(self) -> None:
-        """Unload all models, after the load that runs."""
+        """Unload all models, after the load that runs; no other begins."""
+        self.is_closed = True
         async with self._loading:
             await to_thread.run_sync(self.close_now)
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
-from http_fixtures import NAME, Running, error, openai_client, running
+from http_fixtures import NAME, PATIENCE, Running, error, openai_client, running, until
 from letters import letters_mean, letters_table
 
 import pteron
@@ -64,6 +65,30 @@ def letters() -> Letters:
 def server(letters: Letters) -> Iterator[Running]:
     with running(letters) as made:
         yield made
+
+
+def test_clients_that_leave_free_the_worker(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread works for all requests; the texts of clients that left are not embedded."""
+    may_go_on, embed = threading.Event(), letters.run
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        assert may_go_on.wait(PATIENCE)
+        return embed(*given)
+
+    monkeypatch.setattr(letters, "run", run)
+    with running(letters) as server:
+        for _ in range(4):
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(
+                    f"{server.address}/v1/embeddings",
+                    json={"model": NAME, "input": ["cat", "dog"]},
+                    timeout=httpx.Timeout(PATIENCE, read=0.3),
+                )
+        may_go_on.set()
+        until(lambda: sum(line.get("status") == 499 for line in server.log()) == 4)
+        until(lambda: server.app.state.server.embedding.borrowed_tokens == 0)
+        assert len(letters.calls) == 1
+        assert server.http.post("/v1/embeddings", json={"model": NAME, "input": "cat"}).status_code == 200
 
 
 def test_vectors_by_the_official_client(server: Running) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
-from anyio import to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
@@ -15,7 +14,7 @@ from starlette.responses import Response
 from pteron.embeddings.encoder import Embedder, Vector
 from pteron.errors import InputError
 from pteron.serving.api.schema import EmbeddingBody
-from pteron.serving.http.disconnect import run_until_disconnect
+from pteron.serving.http.disconnect import check_client, run_in_thread
 from pteron.serving.http.errors import ApiError, invalid_value
 from pteron.serving.http.json_body import JsonRoute
 from pteron.serving.http.request_log import RequestRecord
@@ -86,20 +85,21 @@ async def run_each(
     """What `work` makes of each of `given`, in one worker thread for all requests; it also returns tokens."""
     results: list[Result] = []
 
-    async def run() -> None:
-        for one in given:  # one call each, so that a disconnect takes effect between two
-            if record.seconds > model.server.limits.seconds:
-                message = f"the texts took longer than {model.server.limits.seconds:g} seconds"
-                raise ApiError(503, message, code="timeout")
-            try:
-                # Requests that wait for the worker occupy no thread of the pool.
-                result, tokens = await to_thread.run_sync(work, one, limiter=model.server.embedding)
-            except InputError as error:
-                raise invalid_value(str(error), param) from error
-            record.counted.prompt_tokens += tokens
-            results.append(result)
+    def run(one: Given) -> tuple[Result, int]:
+        check_client()  # it may have left while it waited
+        return work(one)
 
-    await run_until_disconnect(request.receive, run())
+    for one in given:  # one call each, so that requests take turns
+        if record.seconds > model.server.limits.seconds:
+            message = f"the texts took longer than {model.server.limits.seconds:g} seconds"
+            raise ApiError(503, message, code="timeout")
+        try:
+            # Requests that wait for the worker occupy no thread of the pool.
+            result, tokens = await run_in_thread(request.receive, run, one, limiter=model.server.embedding)
+        except InputError as error:
+            raise invalid_value(str(error), param) from error
+        record.counted.prompt_tokens += tokens
+        results.append(result)
     record.choices = len(results)
     return results
 

@@ -22,7 +22,7 @@ _has_left: ContextVar[threading.Event | None] = ContextVar("has_left", default=N
 
 
 def check_client() -> None:
-    """In a thread of `run_in_thread`: raise ClientDisconnected if the client of the request has left."""
+    """In `run_in_thread`: raise ClientDisconnected if the client of the request has left."""
     event = _has_left.get()
     if event is not None and event.is_set():
         raise ClientDisconnected
@@ -45,10 +45,12 @@ async def run_in_thread(
 
     watching = asyncio.ensure_future(watch())
     try:
-        return await to_thread.run_sync(work, *arguments, limiter=limiter)
+        result = await to_thread.run_sync(work, *arguments, limiter=limiter)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+    check_client()
+    return result
 
 
 async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:

@@ -36,6 +36,11 @@ def test_what_is_slower() -> None:
     assert verdict(noisy(1.2, 0), noisy(1.0, 1)) == "faster"
     assert verdict(noisy(1.0, 0), noisy(1.2, 1), tolerance=0.5) == "same"
     assert verdict(noisy(1.0, 0, 5), noisy(2.0, 1, 5)) == "too few samples"
+    few = replace(case(noisy(1.0, 0)), rounds=4)
+    assert judge(Bench((few,)), Bench((case(noisy(2.0, 1)),))).comparisons[0].verdict == "too few samples"
+    for tolerance in (-0.01, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="the tolerance must be a fraction such as"):
+            judge(Bench((few,)), Bench((few,)), tolerance)
 
 
 def test_equal_programs_have_equal_verdicts() -> None:
@@ -139,7 +144,14 @@ VALID["samples"] = [1.0]
         ("[]", "list indices"),
         ('{"pteron_bench": 9, "cases": []}', "version is 9"),
         (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "samples": []}]}), "no samples"),
+        (
+            json.dumps({"pteron_bench": 1, "cases": [{**VALID, "samples": [1.0, 0]}]}),
+            "samples that are times",
+        ),
+        ('{"pteron_bench": 1, "cases": [{"what": "w", "samples": [Infinity]}]}', "samples that are times"),
         (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "rounds": 3}]}), "1 samples in 3 rounds"),
+        (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "rounds": 0}]}), "1 samples in 0 rounds"),
+        (json.dumps({"pteron_bench": 1, "cases": [{**VALID, "amount": 0}]}), "1 samples in 1 rounds"),
         (json.dumps({"pteron_bench": 1, "cases": [{"what": "w"}]}), "samples"),
     ],
 )
@@ -156,6 +168,8 @@ def test_a_file_that_is_no_result(
 
 
 def test_results_of_different_things() -> None:
+    with pytest.raises(InputError, match="were measured on different adapters"):
+        judge(Bench((case(noisy(1, 0)),)), Bench((case(noisy(1, 0), device="another GPU"),)))
     with pytest.raises(InputError, match="no case in common"):
         judge(Bench((case(noisy(1, 0)),)), Bench((case(noisy(1, 0), "other"),)))
     judged = judge(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +14,7 @@ import pytest
 
 from pteron.dtypes import DType, Storage
 from pteron.errors import DeviceError, DtypeError, InputError, ShapeError
-from pteron.format.records import MethodRecord
+from pteron.format.records import MethodRecord, MoveCall
 from pteron.host.tensors import View
 from pteron.host.values import HostTensor
 from pteron.ops.operand import Slot
@@ -235,6 +237,23 @@ def test_an_argument_comes_before_the_environment(monkeypatch: pytest.MonkeyPatc
         Precision.chosen(2, "f8")
     with pytest.raises(InputError, match="digits=0: digits can be 2 or 3"):
         Precision.chosen(0)
+
+
+def test_scalars_of_a_call() -> None:
+    """One that no instruction reads is a constant of the program; NaN equals itself here."""
+    values, moves = (7, math.nan, 0), (MoveCall(0, 2),)
+    fixed = MethodRecord("fixed", values, (0, 1), (0,), (), (), ())
+    records = {"fixed": fixed, "read": replace(fixed, outputs=(2,), instructions=moves)}
+    sequence = Sequence(lambda name: LoadedMethod("x.pte", records[name], (), (), None))
+    method = sequence["fixed"]
+    assert method(np.array(7), math.nan) == (7,)
+    with pytest.raises(InputError, match="input 0: the program was exported for the value 7, got 8"):
+        method(8, math.nan)
+    with pytest.raises(InputError, match="input 1: the program was exported for the value nan, got 0"):
+        method(7, 0.0)
+    with pytest.raises(DtypeError, match="input 0: expected a scalar, got list"):
+        method([7], math.nan)
+    assert sequence["read"](8, math.nan) == (8,)
 
 
 def test_a_sequence_that_is_closed_while_a_method_loads() -> None:

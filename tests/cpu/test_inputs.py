@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from pteron.dtypes import DType
-from pteron.errors import InputError, ShapeError
+from pteron.errors import DtypeError, InputError, ShapeError
 from pteron.runtime import ValueSpec
 from pteron.runtime.specs import misfit_between
 from pteron.tools.check import difference
 from pteron.tools.inputs import Input, LiveSize, fill_inputs, live_shapes, read_inputs
-from pteron.tools.text import columns, counted, human_bytes, human_time, json_text
+from pteron.tools.text import columns, counted, features_text, human_bytes, human_time, json_text
 
 TOKENS = ValueSpec("tensor", DType.I64, (1, 31), (False, True))
 POSITION = ValueSpec("tensor", DType.I64, (1,), (False,))
@@ -110,6 +110,9 @@ def test_given_inputs_come_first() -> None:
     assert inputs[1].origin == "zero"
     drawn = fill_inputs([TOKENS, FEATURES], [], [], seed=0)
     np.testing.assert_array_equal(fill_inputs([TOKENS, FEATURES], [given], [], 0)[1].value, drawn[1].value)
+    half = ValueSpec("tensor", DType.F16, (1, 2), (False, False))
+    with pytest.raises(DtypeError, match=r"input 1 \(x\.npy\): .* array\.astype\(numpy\.float16\)"):
+        fill_inputs([FEATURES, half], [Input(np.ones(1, np.float32), "y.npy"), given], [], seed=0)
 
 
 def test_results_are_compared_by_their_element_type() -> None:
@@ -146,3 +149,7 @@ def test_text() -> None:
     ]  # fmt: skip
     assert columns([("1", "a", ""), ("10", "bb", "c")], indent=2, align=">") == ["   1  a", "  10  bb  c"]
     assert columns([]) == []
+    assert features_text({"f16": True, "timestamps": False, "subgroups": True}) == (
+        "f16, subgroups; lacks timestamps"
+    )
+    assert [features_text({"f16": has}) for has in (True, False)] == ["f16", "none; lacks f16"]

@@ -227,6 +227,11 @@ def test_a_jump_on_several_booleans(condition: list[bool]) -> None:
     np.testing.assert_array_equal(found, np.negative(X) if all(condition) else X)
 
 
+def test_a_jump_on_a_number() -> None:
+    with pytest.raises(GraphError, match="method forward, instruction 0: a jump on int, not a boolean"):
+        Machine([tensor(3), 1], [], [JumpFalseCall(1, 0)], (0,))()
+
+
 def test_read_before_written() -> None:
     machine = Machine([tensor(3), tensor(3), tensor(3)], ["aten::neg.out"], [KernelCall(0, (2, 1, 1))])
     with pytest.raises(GraphError, match=r"instruction 0 aten::neg\.out: self .*nothing has written"):

@@ -206,6 +206,7 @@ def test_what_was_located_long_before_is_read_again(tmp_path: Path) -> None:
 
 CHECKPOINT = ["README.md", "LICENSE", "config.json", "generation_config.json", "tokenizer.json"]
 QUANTISED = ["it-Q4_K_S.gguf", "it-Q4_K_M.gguf", "it-q8_0.gguf", "mmproj-it-Q4_K_M.gguf", "README.md"]
+QUANTISED += ["it.imatrix.Q4_K_M.gguf", "MMPROJ-it-Q8_0.gguf", "old.GGUF"]
 
 
 def test_a_checkpoints_files() -> None:
@@ -220,6 +221,8 @@ def test_a_checkpoints_files() -> None:
         *("LICENSE", "generation_config.json", "tokenizer.json", "model.safetensors.index.json"),
         *("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "config.json"),
     )
+    only = ["config.json", "consolidated.safetensors"]  # no second copy, but the weights
+    assert select_files(only, None, "me/it").files == ("consolidated.safetensors", "config.json")
 
 
 def test_a_programs_files() -> None:
@@ -229,6 +232,8 @@ def test_a_programs_files() -> None:
     only = ["tokenizer.model", "it.pte"]
     assert select_files(only, None, "me/it").main == "it.pte"
     assert select_files([*only, "b.pte"], "b.pte", "me/it:b.pte").files == ("tokenizer.model", "b.pte")
+    beside = ("NOTICE", "LICENCE.md", "merges.txt", "chat.jinja", "bpe.tiktoken")
+    assert select_files([*beside, "notes.md", "it.pte"], None, "me/it").files == (*beside, "it.pte")
 
 
 @pytest.mark.parametrize(
@@ -239,6 +244,7 @@ def test_a_programs_files() -> None:
         ("q4_k_s", "it-Q4_K_S.gguf"),
         ("Q8_0", "it-q8_0.gguf"),
         ("it-q8_0.gguf", "it-q8_0.gguf"),
+        ("old.GGUF", "old.GGUF"),
     ],
 )
 def test_a_quantisation(tag: str | None, file: str) -> None:
@@ -251,6 +257,11 @@ def test_a_quantisation(tag: str | None, file: str) -> None:
     [
         (QUANTISED, "Q4_K", "no GGUF file of me/it matches 'Q4_K'; it has it-Q4_K_M.gguf, it-Q4_K_S.gguf"),
         (["a-Q2_K.gguf", "b-Q2_K.gguf"], "Q2_K", "has 2 GGUF files; name one, as in me/it:a-Q2_K.gguf"),
+        (
+            ["a-Q8_0-00001-of-00002.gguf", "b-Q8_0.gguf"],
+            "Q8_0",
+            "has 2 GGUF files; name one, as in me/it:a-Q8_0-00001-of-00002.gguf",
+        ),
         (["a.gguf", "b.gguf"], None, "has 2 GGUF files; name one, as in me/it:a.gguf: a.gguf, b.gguf"),
         (CHECKPOINT, "Q4_K_M", "no GGUF file of me/it matches 'Q4_K_M'; it has no GGUF files"),
         (CHECKPOINT, "config.json", "config.json is neither a GGUF file nor a program"),

@@ -96,6 +96,13 @@ def test_a_shorter_context_up_to_its_end(cache: str | None, device: Device) -> N
                 assert error(found, right) <= TOLERANCE[cache]
 
 
+def test_options_that_make_no_sense() -> None:
+    with pytest.raises(InputError, match="context must be at least 1, not 0"):
+        CacheOptions(0)
+    with pytest.raises(InputError, match="cache must be f32, f16 or int8, not 'int4'"):
+        CacheOptions(cache="int4")  # type: ignore[arg-type]  # what is refused
+
+
 def test_further_sequences_have_the_chosen_context() -> None:
     with opened(TINY, 24) as model:
         other = model.sequence()

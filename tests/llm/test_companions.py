@@ -204,6 +204,37 @@ def test_ranks_without_a_byte(tmp_path: Path, missing: int) -> None:
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("YWE= 1 2", "line 3: expected base64"),
+        ("Y!WE= 2", "line 3: exp"),
+        ("YWE= 3", "ranks must be 0, 1, 2"),
+    ],
+)
+def test_ranks_that_are_none(tmp_path: Path, line: str, problem: str) -> None:
+    """Three fields, what is no base64, a gap."""
+    pytest.importorskip("tiktoken")
+    (tmp_path / "some.tiktoken").write_text(f"YQ== 0\nYg== 1\n{line}\n")
+    with pytest.raises(FormatError, match=rf"some\.tiktoken(,|:) {problem}"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (struct.pack("<fi3s5x", 0, 3, b"abc"), "cut off at piece 1"),
+        (struct.pack("<fi3sfi", 0, 3, b"abc", 0, 1), "not a tokenizer, or damaged at piece 1"),
+        (struct.pack("<fi3sfi", 0, 3, b"abc", 0, -1), "not a tokenizer, or damaged at piece 1"),
+        (struct.pack("<fi3s", 0, 3, b"abc"), "1 pieces, too few"),
+    ],
+)
+def test_a_llama2c_tokenizer_that_is_cut(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "tokenizer.bin").write_bytes(struct.pack("<i", 3) + content)
+    with pytest.raises(FormatError, match=rf"tokenizer\.bin: {problem}"):
+        load_tokenizer(tmp_path)
+
+
 def message(field: int, content: bytes) -> bytes:
     """A field of a protocol buffer; short ones only."""
     assert len(content) < 128

@@ -81,3 +81,23 @@ def test_damaged_metadata(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(content)
     with pytest.raises((FormatError, UnsupportedError), match=rf"^model\.gguf.*{message}"):
         read_metadata(tmp_path / "model.gguf")
+
+
+def alignment(kind: int, value: bytes) -> bytes:
+    return struct.pack("<IQQQ", 3, 0, 1, 17) + b"general.alignment" + struct.pack("<I", kind) + value
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (struct.pack("<IQQQcI", 3, 1, 0, 1, b"a", 9) + bytes(90), "tensor a has 9 dimensions"),
+        (struct.pack("<IQQ", 3, 2, 0) + bytes(47), "2 tensors, but only 47 bytes are left"),
+        (alignment(4, bytes(4)), "an alignment of 0"),
+        (alignment(4, struct.pack("<I", (1 << 20) + 1)), "an alignment of 1048577"),
+        (alignment(6, struct.pack("<f", 32)), "an alignment of 32.0"),
+    ],
+)
+def test_damaged_headers(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" + content)
+    with pytest.raises(FormatError, match=rf"^model\.gguf is damaged: {message}"):
+        read_header(tmp_path / "model.gguf")

@@ -104,6 +104,8 @@ class TestTinyModel:
     def test_prompts_beyond_the_context(self, llm: LLM) -> None:
         with pytest.raises(pteron.InputError, match="100 tokens, the context holds 64"):
             llm.generate([5] * 100)
+        with pytest.raises(pteron.InputError, match='overflow must be "error" or "truncate", not \'cut\''):
+            llm.generate([5], overflow="cut")  # type: ignore[arg-type]  # what is refused
         ids = [1, *range(10, 109)]
         truncated = tokens_of(llm.generate(ids, max_new_tokens=8, overflow="truncate", stop_ids=()))
         assert llm.statistics.prompt_tokens == 64 - 8

@@ -89,6 +89,25 @@ def test_calls_that_are_all_of_an_answer(text: str, places: list[int]) -> None:
     assert read(cut(text, places), ToolCallParser({"weather", "now"}, BARE)) == BARE_TEXTS[text]
 
 
+def test_parameters_in_xml_are_typed_by_their_schemas() -> None:
+    """JSON has neither NaN nor infinity; text stays as it is. Every call begins an object of its own."""
+    format = CallFormat(
+        "xml", "<tool_call>\n<function=", "</function>\n</tool_call>", separator=">",
+        parameter="<parameter=", key_end=">", value_end="</parameter>",
+    )  # fmt: skip
+    kinds = {"n": {"type": "number"}, "m": {"type": "array"}, "s": {"type": "string"}}
+
+    def call(**values: str) -> str:
+        given = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
+        return f"<tool_call>\n<function=now>\n{given}</function>\n</tool_call>"
+
+    said = call(n="NaN", m="[1, 1e999]", s="7") + call(n="x") + call()
+    expected = [{"n": None, "m": [1, None], "s": "7"}, {"n": "x"}, {}]
+    for parts in ([said], [*said]):
+        found = read(parts, ToolCallParser({"now": {"properties": kinds}}, format))
+        assert found == ("", [("now", arguments) for arguments in expected])
+
+
 def test_certain_text_is_returned_at_once() -> None:
     parser = ToolCallParser({"weather"}, TAGGED)
     assert parser.push("Hello <tool") == [Text("Hello ")]

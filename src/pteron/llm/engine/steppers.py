@@ -76,7 +76,7 @@ def failing_alone(request: RunningRequest) -> Iterator[None]:
 
 
 class Stepper(ABC):
-    """Submits the work of running requests. The caller keeps the submissions in a Pipeline.
+    """Submits the work of running requests. `Turns` keeps the submissions.
 
     - `prefill` submits the next of a request's `chunks` and removes it. The last chunk also draws the first
       token, and `step` becomes 1, unless a grammar's mask is needed first.

@@ -13,6 +13,9 @@ from pteron.wgsl import Kernel, compose
 from pteron.wgsl.link import chosen
 
 FILES = sorted(ROOT.rglob("*.wgsl"))
+_DECLARED = r"\b(?:fn|struct|alias|const|override|var|let)(?:<[\w, ]+>)? (\w+)"
+_AT_TOP = rf"^(?:@[^\n]*?\)\s*|@else\s*)*{_DECLARED}"
+DECLARED = {name for path in FILES for name in re.findall(_AT_TOP, path.read_text("utf-8"), re.MULTILINE)}
 
 
 def left(text: str, *names: str) -> str:
@@ -89,3 +92,16 @@ def test_conditions_name_operands_overrides_or_formulas(path: Path) -> None:
         re.findall(r"override (\w+): bool|var<[^>]*> (\w+):|^@if\(\w+\) fn (\w+)[^{]*;$", every, re.M)
     )
     assert set(re.findall(r"\w+", conditions)) <= {name for names in known for name in names}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_imports_the_names_that_it_uses_or_says_whose_they_are(path: Path) -> None:
+    """A comment does, where they are those of the kernel that imports it. All know `params`."""
+    text = path.read_text("utf-8")
+    code = re.sub(r"//[^\n]*|@(?:el)?if\((?:[^()]|\([^()]*\))*\)", "", text)
+    imported = re.findall(r"\w+", " ".join(re.findall(r"\bimport [\w:]+\{([^}]*)\}", code)))
+    code = re.sub(r"\bimport [^;]+;", "", code)
+    own = {name for names in re.findall(rf"{_DECLARED}|(\w+) *:", code) for name in names}
+    comments = re.findall(r"\w+", " ".join(re.findall(r"//(?!!)([^\n]*)", text)))
+    used = set(re.findall(r"(?<![.\w])[A-Za-z_]\w*", code)) & DECLARED
+    assert used <= own.union(imported, comments, ["params"])

@@ -1,8 +1,8 @@
 //! extent x: 512
 //! extent out: 256
 // A product of two 16 × 16 matrices, of which x has the second after the first. Four subgroups compute the same.
-@if(IS_EMULATED) import package::wgsl::lib::matrix_emulated::{put_halves};
-@else import package::wgsl::lib::matrix_cores::{put_halves};
+@if(IS_EMULATED) import package::wgsl::lib::matrix_emulated::{Sums, begin_matrices, left_at, multiplied, put_halves, put_sums, right_at, sums_at};
+@else import package::wgsl::lib::matrix_cores::{Sums, begin_matrices, left_at, multiplied, put_halves, put_sums, right_at, sums_at};
 
 override IS_EMULATED: bool = false;
 const K_PITCH = 40u;

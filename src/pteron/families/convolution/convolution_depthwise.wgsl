@@ -4,7 +4,7 @@
 // one filter, WORKGROUP apart, so that adjacent invocations read adjacent elements.
 //
 // Weights are [filter][tap]; the window is known when the kernel is compiled, so that its loops unroll.
-import super::lib::convolution::{Pixel, params, pixel_at, pixel_count, source, tap_input};
+import super::lib::convolution::{Pixel, W, params, pixel_at, pixel_count, source, tap_input};
 import super::lib::convolution_store::{store};
 
 const WORKGROUP = 64u;

@@ -6,7 +6,7 @@
 //
 // Weights are [group][k][filter], filters padded to quads.
 import package::wgsl::lib::index::{flat_index};
-import super::lib::convolution::{Pixel, params, pixel_at, pixel_count, source, tap_input};
+import super::lib::convolution::{Pixel, W, params, pixel_at, pixel_count, source, tap_input};
 import super::lib::convolution_store::{store};
 
 const WORKGROUP = 64u;

@@ -5,7 +5,7 @@
 //
 // Weights are [filter][tap][channel].
 import package::wgsl::lib::rows::{WORKGROUP, row_index, row_sum};
-import super::lib::convolution::{params, pixel_at, pixel_count, source, tap_input};
+import super::lib::convolution::{W, params, pixel_at, pixel_count, source, tap_input};
 import super::lib::convolution_store::{store};
 
 @group(0) @binding(1) var<storage, read> weights: array<W>;

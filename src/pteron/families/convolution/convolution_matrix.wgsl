@@ -7,7 +7,7 @@
 // W_PLANES): its rows are filters, its columns pixels. An invocation loads the source of one pixel only: WIDTH divides
 // WORKGROUP. lib/convolution_store.wgsl passes sums on to `result` of lib/convolution.wgsl, where an epilogue goes.
 import package::wgsl::lib::matrix_tile::{HEIGHT, SCALE, WIDTH, WORKGROUP, put_right};
-import super::lib::convolution::{Pixel, params, pixel_at, pixel_count};
+import super::lib::convolution::{Pixel, W, params, pixel_at, pixel_count};
 import super::lib::convolution_loads::{load_quad};
 import super::lib::convolution_store::{store_pixels};
 import package::wgsl::lib::matrix_walk::{Seen, left_place, left_row, seen_right, store_left};

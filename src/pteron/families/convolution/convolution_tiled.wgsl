@@ -7,7 +7,7 @@
 //
 // Weights are [group][k][filter], filters padded to quads. lib/convolution_store.wgsl passes sums on to `result` of
 // lib/convolution.wgsl, where an epilogue goes.
-import super::lib::convolution::{params, pixel_after, pixel_at, pixel_count};
+import super::lib::convolution::{W, params, pixel_after, pixel_at, pixel_count};
 import super::lib::convolution_loads::{load_quad};
 import super::lib::convolution_store::{store};
 

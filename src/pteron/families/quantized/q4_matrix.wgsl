@@ -1,11 +1,14 @@
 //! loops: STEPS + HEIGHT * WIDTH // (4 * WORKGROUP) * PART
 // A product with 4-bit or 8-bit weights (lib/q4.wgsl, lib/q4_loads.wgsl) by tiles of matrices (lib/matrix_walk.wgsl), over
-// PART words; PART is a multiple of STEP_WORDS.
-import super::lib::q4::{GROUP, GROUPS, PART, WORDS, load, load_word, minimum, scaled, store_gated, store_quad, unpack};
-import package::wgsl::lib::matrix_tile::{HEIGHT, SCALE, WIDTH, put_right};
+// PART words; PART is a multiple of STEP_WORDS. Words are stored by put_nibbles of lib/matrix_cores.wgsl or
+// lib/matrix_emulated.wgsl.
+import super::lib::q4::{GROUP, GROUPS, OTHERS, PART, PARTS, WORDS, Word, load, load_word, minimum, scaled, scales, store_gated, store_quad, unpack};
+import package::wgsl::lib::matrix_tile::{HEIGHT, K_PITCH, SCALE, WIDTH, W_PLANE, W_PLANES, W_START, put_right};
 import super::lib::tile::{IS_GATED, Tile, tile_of, weights_row};
 import super::lib::q4_loads::{Loads, Rows, STEP, STEPS, STEP_WORDS, W_COUNT, W_LOADS, fetch, rows_of};
 import package::wgsl::lib::matrix_walk::{Seen, seen_right, store_left};
+import super::lib::q4_params::{params};
+import super::lib::rows_in_order::{row_at};
 
 fn is_tile(tile: Tile) -> bool { return tile.part < PARTS && tile.m < tile.end; }
 fn is_row(tile: Tile, row: u32) -> bool { return tile.m + row < tile.end; }

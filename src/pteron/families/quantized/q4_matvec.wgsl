@@ -1,8 +1,8 @@
 //! loops: STEPS * (1 + SPAN * (1 + COLUMNS)) + 9 * COLUMNS
 // A product with 4-bit weights (lib/q4.wgsl) for few rows m. LANES invocations compute COLUMNS
 // neighbouring n of one m: per step each takes SPAN words (eight weights each) of every column.
-import package::wgsl::lib::rows::{row_index, row_sum};
-import super::lib::q4::{GROUP, GROUPS, WORDS, first_row, load, load_word, minimum, store, unpack};
+import package::wgsl::lib::rows::{LANES, WORKGROUP, row_index, row_sum};
+import super::lib::q4::{GROUP, GROUPS, WORDS, first_row, load, load_word, minimum, params, scales, store, unpack};
 
 override COLUMNS: u32 = 2u;
 override SPAN: u32 = 2u;

@@ -6,7 +6,9 @@
 // One invocation computes TILE rows of up to WIDE columns, `strips` apart, over PART words. It processes blocks of
 // four words: it adds up the products of a block for each column, then adds the blocks.
 import package::wgsl::lib::index::{flat_index};
-import super::lib::q4::{GROUP, GROUPS, PART, PARTS, QUADS, WORDS, first_row, load, minimum, scaled, store};
+import super::lib::q4::{GROUP, GROUPS, PART, PARTS, QUADS, WORDS, first_row, load, minimum, params, scaled, scales, store};
+@if(IN_FOURS) import super::lib::q4::{load_words, unpack_words};
+@else import super::lib::q4::{load_word, unpack};
 
 alias Block = array<vec4<f32>, 8>; // the 32 elements of four words
 const WORKGROUP = 8u; // the lanes of a vector, or of two

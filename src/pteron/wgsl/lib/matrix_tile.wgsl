@@ -2,7 +2,9 @@
 // has TALL × WIDE matrices of 16 × 16 sums. In workgroup memory, factors are halves: x in X_PLANES planes and weights in
 // W_PLANES. With two planes, a number is its high half plus its low one / LOW_SCALE, which have 22 bits together; the
 // product of two low halves is left out. Matrix cores round sums towards zero whenever they add, so products with low
-// halves have sums of their own: a second plane, added at the end.
+// halves have sums of their own: a second plane, added at the end. Left, Right, begin_matrices and what loads and stores
+// matrices, sums and words (left_at, right_at, right_across_at, sums_at, put_word, word_at) are those of lib/matrix_cores.wgsl
+// or lib/matrix_emulated.wgsl.
 import super::matrix_halves::{LARGEST, SMALLEST, put_split};
 
 override TALL: u32 = 4u;

@@ -1,7 +1,8 @@
 //! loops: STRIPS * (1 + STRIP_LOADS) + (HEIGHT * WIDTH // 4 + 2 * FLAGS) // WORKGROUP + 2
 // The walk of a product over its tiles of matrices (lib/matrix_tile.wgsl). Every step passes STEP k of both factors
 // through workgroup memory as halves; meanwhile an invocation's share of the next step is loaded from global memory into
-// registers: it begins right after the step before is stored. The left factor is x in products (the weights in
+// registers: it begins right after the step before is stored. Right, Sums, multiplied and put_sums are those of
+// lib/matrix_cores.wgsl or lib/matrix_emulated.wgsl. The left factor is x in products (the weights in
 // convolution_matrix.wgsl), its rows those of the tile; the right one is their weights (its source). A kernel declares
 //   STEP, IS_GATED, X_LOADS, W_LOADS   k per step; loads of the left and of the right factor per invocation and step
 //   Tile, tile_of, is_tile      the tile of a workgroup, and whether there is one

@@ -1,7 +1,8 @@
 //! extent weights: 8 * MATRICES * columns * PITCH
 //! extent minima: MATRICES * columns * GROUPS
 // Chunks of 32 8-bit weights in the order of k, with a scale and perhaps a minimum for the chunk or for each half
-// (HAS_TWO_SCALES). The declarations are those of lib/chunk_nibbles.wgsl; `scales` and sizes are q4_digits.wgsl's.
+// (HAS_TWO_SCALES). The declarations are those of lib/chunk_nibbles.wgsl; `scales`, GROUP, GROUPS and PLANES
+// are q4_digits.wgsl's.
 alias Chunk = array<vec4<u32>, 2>;
 alias Scales = vec4<f32>; // scales and minima of both halves
 

@@ -1,7 +1,7 @@
 //! extent weights: 4 * MATRICES * columns * PITCH
 // Chunks of 32 4-bit weights with one scale, the lowest nibble of the first word first: byte i of a word has the weights of
-// k = 2i and 2i + 1. Weights are stored as their value plus 8, so the sum of a chunk starts at -8 · Σ x. `scales` and sizes
-// are q4_digits.wgsl's, whose chunks have these declarations or those of lib/chunk_bytes.wgsl.
+// k = 2i and 2i + 1. Weights are stored as their value plus 8, so the sum of a chunk starts at -8 · Σ x. `scales`, GROUP,
+// GROUPS and PLANES are q4_digits.wgsl's, whose chunks have these declarations or those of lib/chunk_bytes.wgsl.
 alias Chunk = vec4<u32>;
 alias Scales = f32;
 

@@ -2,7 +2,8 @@
 //! extent weight_sums: columns * GROUPS
 // The correction of a tile's sums (lib/tile.wgsl) for the zero points of x. Σ zero · w · scale over the k of a part
 // is zero[m] · offset[n], with offset = Σ scale · Σ w over the groups of column n. So the loop over k ignores zero
-// points. If zero points are large and x - zero is small, the subtraction cancels some bits.
+// points. If zero points are large and x - zero is small, the subtraction cancels some bits. `scales`, GROUP, GROUPS, PART,
+// IS_WHOLE, WIDTH and WORKGROUP are the kernel's.
 import super::tile::{Tile, weights_row};
 
 const PART_GROUPS = PART / GROUP;

@@ -1,7 +1,7 @@
 //! loops: ROWS * (1 + PASSES * (1 + PLANES) + SUBGROUPS)
 // Rows of floats as planes of digits (lib/digits.wgsl, lib/x_planes.wgsl). The scale of an RMS norm is not applied to
-// x but to the sums, as `factor`. ROWS, PASSES, CELLS, SUBGROUPS, QUADS and EPS are the kernel's; `in_order` and `chunk_start`
-// are those of its weights (lib/chunk_nibbles.wgsl, lib/chunk_bytes.wgsl).
+// x but to the sums, as `factor`. ROWS, PASSES, CELLS, WORKGROUP, SUBGROUP, SUBGROUPS, QUADS and EPS are the kernel's;
+// `in_order` and `chunk_start` are those of its weights (lib/chunk_nibbles.wgsl, lib/chunk_bytes.wgsl).
 import super::digits::{MIDDLE_BITS, PLANES, chunk_power, chunk_unit, digits, fixed};
 import super::x_planes::{chunk_total, load, put_plane, units, weighted};
 

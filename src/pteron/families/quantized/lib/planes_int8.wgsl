@@ -2,8 +2,9 @@
 //! loops: ROWS * (ceil(LANES, WORKGROUP) * (3 + ceil(QUADS, 2 * LANES)) + ceil(LANES, SUBGROUP) + 16)
 //! extent x_zeros: rows
 // Rows of x as int8 in one plane (lib/x_planes.wgsl), after an RMS norm if there is a gain. A row's scale and zero
-// point are given, or computed from its extremes (lib/extremes.wgsl) while the row is in registers. Names that lib/planes.wgsl
-// takes from the kernel are the kernel's here too.
+// point are given, or computed from its extremes (lib/extremes.wgsl) while the row is in registers. ROWS, PASSES, CELLS,
+// WORKGROUP, SUBGROUP, SUBGROUPS, QUADS and EPS are the kernel's.
+import super::q4_result::{x_scales};
 import super::x_planes::{chunk_total, load, put_plane, units, weighted};
 import super::extremes::{scale_between, zero_between};
 import super::int8_steps::{int8_steps};

@@ -10,7 +10,7 @@
 // invocation takes PART words. Row lengths are known when a kernel is compiled, so that its loops unroll. lib/q4_result.wgsl
 // finishes the sums.
 import super::q4_params::{params};
-import super::q4_result::{X, PARTS, OTHERS, store, store_quad, store_gated, store_gated_pair};
+import super::q4_result::{X, PARTS, OTHERS, x_scales, store, store_quad, store_gated, store_gated_pair};
 @if(IN_BYTES) import super::words8::{Word, load_word, unpack};
 @elif(IN_FOURS) import super::words_wide::{load_words, unpack_words};
 @else import super::words::{Word, load_word, unpack};

@@ -1,8 +1,8 @@
 // What an invocation loads of x and of the weights for every step of STEP k of a tile (lib/tile.wgsl), over PART words,
-// a multiple of STEP_WORDS. The tile's HEIGHT, WIDTH and WORKGROUP, and the names of lib/q4.wgsl's libraries, are the kernel's.
+// a multiple of STEP_WORDS. HEIGHT, WIDTH and WORKGROUP are the kernel's.
 import super::tile::{Tile, weights_row};
 import super::rows_in_order::{row_at};
-import super::q4::{GROUP, GROUPS, PART, WORDS, load, minimum};
+import super::q4::{GROUP, GROUPS, PART, PARTS, WORDS, Word, load, load_word, minimum, scales};
 
 override STEP: u32 = 16u; // k per step, a multiple of eight
 const STEP_WORDS = STEP / 8u;

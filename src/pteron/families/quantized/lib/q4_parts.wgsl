@@ -3,7 +3,7 @@
 // A product from the sums of its parts, laid out as [part][m][n]: one column or, BY_QUADS, four adjacent ones. Then the parts
 // are few, and are all loaded at once.
 import super::q4_params::{params};
-import super::q4_result::{BY_QUADS, OTHERS, PARTS, Value, gated, result};
+import super::q4_result::{BY_QUADS, OTHERS, PARTS, UNIT, Value, gated, result};
 
 const BLOCK = 16u; // parts that are loaded at once
 override IS_GATED: bool = false; // whether the first half of the columns is a gate for the second: OTHERS

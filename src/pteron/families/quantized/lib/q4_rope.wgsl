@@ -8,7 +8,7 @@
 // and keys and values are written to their caches, from step `cache_start` on. q4_digits.wgsl combines the two columns of a
 // pair, which adjacent lanes hold.
 import super::q4_params::{params};
-import package::wgsl::lib::angles::{first_angle, second_angle};
+import package::wgsl::lib::angles::{HALVED, first_angle, second_angle};
 
 alias C = f32;
 alias Q = f32;

@@ -1,9 +1,11 @@
 // Stores the outputs of tiles (lib/tile.wgsl) whose invocations have TALL rows of one quad of columns or two
 // (lib/tile_lanes.wgsl). If gated, an invocation has a gate and its value: in its two quads, or in the halves of its
-// only quad. lib/q4_result.wgsl finishes them: store_quad, store_gated.
+// only quad.
 import package::wgsl::lib::tile_lanes::{ACROSS, DOWN, WIDE};
 import super::tile::{IS_GATED, Tile};
 import super::rows_in_order::{row_at};
+import super::q4_params::{params};
+import super::q4_result::{OTHERS, store_gated, store_gated_pair, store_quad};
 
 // The place of row t of an invocation (lib/rows_in_order.wgsl).
 fn place_of(tile: Tile, position: vec2<u32>, t: u32) -> u32 {

@@ -1,5 +1,5 @@
 //! extent weights: MATRICES * columns * PITCH
-// Words of eight 4-bit weights, the lowest nibble first, each stored as its value plus 8.
+// Words of eight 4-bit weights, the lowest nibble first, each stored as its value plus 8. PITCH is the kernel's.
 import super::nibbles::{unpack_nibbles};
 
 alias Word = u32;

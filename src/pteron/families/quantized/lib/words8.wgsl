@@ -1,5 +1,5 @@
 //! extent weights: 2 * MATRICES * columns * PITCH
-// Words of eight 8-bit weights, the lowest byte first.
+// Words of eight 8-bit weights, the lowest byte first. PITCH is the kernel's.
 alias Word = vec2<u32>;
 
 @group(0) @binding(1) var<storage, read> weights: array<vec2<u32>>;

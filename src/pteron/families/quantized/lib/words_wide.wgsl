@@ -1,5 +1,5 @@
 //! extent weights: MATRICES * columns * PITCH
-// Words of eight 4-bit weights, where rows are whole fours of them.
+// Words of eight 4-bit weights, where rows are whole fours of them. PITCH is the kernel's.
 import super::nibbles::{unpack_nibbles};
 
 @group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;

@@ -1,9 +1,9 @@
 //! extent parts: rows * (4 * QUADS // WIDTH) * SPLITS * (WIDTH + 4)
-// Where rows of x come from: attention, in unmerged splits of its context, as
-// Σ values · exp(most - greatest) / Σ total · exp(most - greatest). `parts` holds for each (batch, head, step,
-// split) the WIDTH gathered values before they are divided, the greatest score, the sum of the softmax weights, and room
-// for two more. A row of x is a step, with all heads side by side. Every operation is rounded as in the attention
-// family's attention_merge.wgsl, so that results do not depend on the kernel that merges.
+// Where rows of x come from: attention, in unmerged splits of its context, as Σ values · exp(most - greatest) / Σ total ·
+// exp(most - greatest). `parts` holds for each (batch, head, step, split) the WIDTH gathered values before they are divided,
+// the greatest score, the sum of the softmax weights, and room for two more. A row of x is a step, with all heads side by
+// side: QUADS vec4s, the kernel's. Every operation is rounded as in the attention family's attention_merge.wgsl, so that
+// results do not depend on the kernel that merges.
 import package::wgsl::lib::nan::{LOWEST, nan};
 
 override WIDTH: u32 = 64u; // elements per head, a multiple of 8

@@ -1,5 +1,6 @@
 //! loops: ceil(block_count, LANES) + 8
 // The greatest of all logits after the repetition penalty, from the results of sample_scan; returned to all lanes.
+// `blocks` is the kernel's.
 import package::wgsl::lib::nan::{LOWEST};
 import package::wgsl::lib::rows::{LANES, row_max};
 import super::row::{first_block};

@@ -6,6 +6,8 @@ import base64
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from pteron.embeddings.encoder import Encoder, is_encoder
 from pteron.embeddings.hidden_states import open_served
 from pteron.llm.names.models import BUNDLED
 from pteron.serving.http import Limits
+from pteron.serving.http.models import ModelSource
 
 WIDTH, TOKENS_MAX = 24, 37
 
@@ -68,7 +71,7 @@ def server(letters: Letters) -> Iterator[Running]:
 
 
 def test_clients_that_leave_free_the_worker(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread works for all requests; the texts of clients that left are not embedded."""
+    """One thread works for all requests of a model; the texts of clients that left are not embedded."""
     may_go_on, embed = threading.Event(), letters.run
 
     def run(*given: Any) -> tuple[Any, ...]:
@@ -86,9 +89,38 @@ def test_clients_that_leave_free_the_worker(letters: Letters, monkeypatch: pytes
                 )
         may_go_on.set()
         until(lambda: sum(line.get("status") == 499 for line in server.log()) == 4)
-        until(lambda: server.app.state.server.embedding.borrowed_tokens == 0)
+        until(lambda: server.loaded.worker.borrowed_tokens == 0)
         assert len(letters.calls) == 1
         assert server.http.post("/v1/embeddings", json={"model": NAME, "input": "cat"}).status_code == 200
+
+
+def test_models_do_not_wait_for_each_other(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go_on, is_running, embed = threading.Event(), threading.Event(), letters.run
+
+    def run(*given: Any) -> tuple[Any, ...]:
+        is_running.set()
+        assert may_go_on.wait(PATIENCE)
+        return embed(*given)
+
+    monkeypatch.setattr(letters, "run", run)
+    other = Letters(spec(DType.I64, 1, 16, free=True))
+    sources = [
+        ModelSource(("slow",), lambda: nullcontext(letters)),
+        ModelSource(("b",), lambda: nullcontext(other)),
+    ]
+    with running(sources, name="") as server, ThreadPoolExecutor(1) as threads:
+
+        def ask(model: str) -> int:
+            body = {"model": model, "input": "cat"}
+            return httpx.post(f"{server.address}/v1/embeddings", json=body, timeout=PATIENCE).status_code
+
+        waiting = threads.submit(ask, "slow")
+        try:
+            assert is_running.wait(PATIENCE)
+            assert ask("b") == 200
+        finally:
+            may_go_on.set()
+        assert waiting.result() == 200
 
 
 def test_vectors_by_the_official_client(server: Running) -> None:

@@ -165,11 +165,11 @@ class _Transcription:
         yield encode_event(error.body)
 
     async def _read(self) -> AsyncGenerator[Segment, None]:
-        """The segments, each found in the worker thread of all requests."""
-        limits, thread = self._model.server.limits, self._model.server.embedding
+        """The segments, each found in the worker thread of the model."""
+        limits, worker = self._model.server.limits, self._model.worker
         if self._language is None:
             self._language = await to_thread.run_sync(
-                self._speech.detect_language, self._samples, limiter=thread
+                self._speech.detect_language, self._samples, limiter=worker
             )
         found = self._speech.transcribe(
             self._samples,
@@ -182,7 +182,7 @@ class _Transcription:
         while True:
             try:
                 # Abandoned when the client leaves: `close` then ends it within one token.
-                segment = await to_thread.run_sync(next, found, None, abandon_on_cancel=True, limiter=thread)
+                segment = await to_thread.run_sync(next, found, None, abandon_on_cancel=True, limiter=worker)
             except Cancelled:
                 message = f"the sound took longer than {limits.seconds:g} seconds"
                 raise ApiError(503, message, code="timeout") from None

@@ -82,7 +82,7 @@ async def run_each(
     given: Iterable[Given],
     param: str,
 ) -> list[Result]:
-    """What `work` makes of each of `given`, in one worker thread for all requests; it also returns tokens."""
+    """What `work` makes of each of `given`, in one worker thread of the model; it also returns tokens."""
     results: list[Result] = []
 
     def run(one: Given) -> tuple[Result, int]:
@@ -95,7 +95,7 @@ async def run_each(
             raise ApiError(503, message, code="timeout")
         try:
             # Requests that wait for the worker occupy no thread of the pool.
-            result, tokens = await run_in_thread(request.receive, run, one, limiter=model.server.embedding)
+            result, tokens = await run_in_thread(request.receive, run, one, limiter=model.worker)
         except InputError as error:
             raise invalid_value(str(error), param) from error
         record.counted.prompt_tokens += tokens

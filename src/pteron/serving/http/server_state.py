@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
@@ -38,6 +38,7 @@ class LoadedModel:
     engine: Engine | None = None
     embedder: Embedder | None = None
     speech: Transcriber | None = None
+    worker: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))  # of what needs no engine
 
     @classmethod
     def of(
@@ -116,7 +117,6 @@ class ServerState:
         self.admitted = 0  # requests that run and came before the server was draining
         self.answers = WeakSet[Answer]()
         self.conversations = Conversations(limits.conversation_bytes)  # of /v1/responses
-        self.embedding = CapacityLimiter(1)
         self.imaging = CapacityLimiter(1)
 
     @property

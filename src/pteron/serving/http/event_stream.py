@@ -93,7 +93,7 @@ class _EventStream(Response):
             error = api_error(raised)
             record.error = error.code
             if not isinstance(raised, (ApiError, PteronError)):
-                server.logs.failure(record, raised)
+                server.logs.failure(scope, raised)
             release(raised)
             for event in self._work.fail(error):
                 await send_event(event)

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pteron.serving.http.api_keys import ApiKeys
 from pteron.serving.http.errors import ApiError, api_error, recorded_response, release
 from pteron.serving.http.request_body import RequestBody
-from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord
+from pteron.serving.http.request_log import CLIENT_CLOSED_REQUEST, RECORD, RequestRecord, route_of
 from pteron.serving.http.server_state import USED, ServerState
 
 _ALWAYS_OPEN = ("/health", "/ready")
@@ -114,7 +114,7 @@ class RequestLogMiddleware:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception as error:
-            self._server.logs.failure(record, error)
+            self._server.logs.failure(scope, error)
             response = recorded_response(scope, api_error(error))
             release(error)
             if not record.status:
@@ -127,7 +127,7 @@ class RequestLogMiddleware:
             scope[USED].release()
         if record.is_abandoned:
             record.status = CLIENT_CLOSED_REQUEST
-        record.route = getattr(scope.get("route"), "path", record.route)
+        record.route = route_of(scope)
         self._server.metrics.request(record)
         if record.route not in _NOT_LOGGED or record.status >= 400:
             self._server.logs.request(record)

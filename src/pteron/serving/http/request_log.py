@@ -75,6 +75,12 @@ class RequestRecord:
         return sum(getattr(statistics, name) for statistics in counted)
 
 
+def route_of(scope: Mapping[str, Any]) -> str:
+    """The path of a request's route, once it has been found; "other" without one."""
+    path: str = getattr(scope.get("route"), "path", "other")
+    return path
+
+
 def json_line(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, default=str)
 
@@ -132,10 +138,10 @@ class Logs:
             fields |= {"prompt": record.prompt, "answer": record.answer}
         self.write("request", **fields)
 
-    def failure(self, record: RequestRecord, error: BaseException) -> None:
-        """Log an unexpected error with its traceback."""
+    def failure(self, scope: Mapping[str, Any], error: BaseException) -> None:
+        """Log an unexpected error of a request with its traceback."""
         trace = "".join(traceback.format_exception(error))
-        self.write("failure", id=record.id, route=record.route, error=repr(error), trace=trace)
+        self.write("failure", id=scope[RECORD].id, route=route_of(scope), error=repr(error), trace=trace)
 
 
 @contextmanager

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pteron.dtypes import DType
 from pteron.errors import FormatError, InputError
-from pteron.tools.accuracy import Bound, Rounding, held_type, measure, rounding_of, rounding_of_all
+from pteron.tools.accuracy import Bound, Errors, Rounding, held_type, measure, rounding_of, rounding_of_all
 from pteron.tools.compare import Tolerances, replay
 from pteron.tools.compare.comparison import Reference
-from pteron.tools.compare.report import NodeResult, Verdict
+from pteron.tools.compare.report import Comparison, NodeResult, Verdict, compare_lines
 
 EXACT = Bound(0.0, 0.0)
 DOCS = Path(__file__).parents[2] / "docs" / "compare.md"
@@ -134,3 +137,63 @@ def test_half_floats_are_judged_by_what_holds_them() -> None:
     assert held_type(DType.F16, single, double) is DType.F32
     assert held_type(DType.F16, half, double) is held_type(DType.F16, single, half) is DType.F16
     assert held_type(DType.F32, single, double) is DType.F32
+
+
+def result(node: int, verdict: Verdict, of_tolerance: float = 0.0, **more: Any) -> NodeResult:
+    errors = Errors(0.5, 0.25, 0.125, 1.0, 2.0, of_tolerance) if of_tolerance else None
+    return NodeResult("", 0, (node,), (f"op{node}",), "", "%1 f32[1]", verdict, errors, **more)
+
+
+def comparison(*rows: NodeResult, **more: Any) -> Comparison:
+    counts: dict[str, Any] = {"checked": 3, "idle": 0, "unchecked": {}, "host_operators": {}}
+    rest = {"culprit": None, "saved": None, "seconds": 2.5}
+    return Comparison("m.pte", "forward", "a GPU", "float64", rows, nodes=9, **counts | rest | more)
+
+
+def test_what_a_comparison_says() -> None:
+    """The worst rows first: departures, rows without a reference, the others by their error."""
+    within = [result(node, Verdict.WITHIN, node / 10) for node in (1, 3, 2)]
+    rows = [*within, result(4, Verdict.IDLE), result(5, Verdict.UNCHECKED, reason="no reference")]
+    wrong = replace(result(6, Verdict.DEPARTS, 10.0, reason="far off"), nodes=(6, 7), delegate=1)
+    whys = {f"node {node} x": "none" for node in range(5)}
+    report = comparison(
+        *rows, wrong, unchecked=whys, idle=1, culprit="node 2", saved="there", host_operators={"aten::erf": 2}
+    )
+    lines = list(compare_lines(report))
+    assert lines[2:7] == [
+        "first departure: delegate 1, nodes 6-7, op6, %1 f32[1]",
+        "  far off",
+        "  the largest difference is 0.5, 0.12 of the largest expected value",
+        "  from node 2",
+        "  saved to there: replay.py there runs it again",
+    ]
+
+    def order(lines: Sequence[str]) -> list[str]:
+        return [name for line in lines[8:] for name in line.split() if name.startswith("op")][1:]
+
+    assert order(lines) == ["op6", "op5", "op3", "op2", "op1"]
+    assert order(list(compare_lines(report, in_order=True))) == ["op1", "op3", "op2", "op5", "op6"]
+    few = list(compare_lines(report, rows=2))
+    assert order(few) == ["op6", "op5"]
+    assert "  … and 3 rows more (use --all)" in few
+    assert not any("use --all" in line for line in lines)
+    assert [line.split()[-2:] for line in lines if "op6" in line or "op3" in line][1:] == [
+        ["10x", "departs"],
+        ["2.0", "30.0%"],
+    ]
+    assert lines[-6:] == [
+        "3 of 9 nodes checked, 1 departure; 1 ran no kernel (constants, live integers); 5 nodes not checked; "
+        "2.50 s",
+        *(f"  not checked: node {node} x: none" for node in range(3)),
+        "  not checked: 2 nodes more (--json lists all)",
+        "  not checked, on the host: 2x aten::erf",
+    ]
+
+
+def test_when_a_comparison_is_right() -> None:
+    """If something was compared, or there is nothing."""
+    within, unchecked = result(1, Verdict.WITHIN), result(2, Verdict.UNCHECKED)
+    wrong = result(3, Verdict.DEPARTS)
+    verdicts = [(within, unchecked), (unchecked,), (within, wrong), ()]
+    assert [comparison(*rows).is_right for rows in verdicts] == [True, False, False, True]
+    assert comparison(within, wrong, replace(wrong, nodes=(4,))).first == wrong

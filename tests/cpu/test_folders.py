@@ -10,7 +10,7 @@ import pytest
 
 from pteron.cli import main
 from pteron.errors import PteronError
-from pteron.folders import cache_folder, replace_file, replacing, writing_to
+from pteron.folders import cache_folder, new_folder, replace_file, replacing, writing_to
 
 
 @pytest.fixture
@@ -40,6 +40,27 @@ def test_an_error_leaves_the_old_file_and_no_part(error: BaseException, tmp_path
     assert files(path.parent) == {"file": b"old"}
     replace_file(path, b"new")
     assert files(path.parent) == {"file": b"new"}
+
+
+def test_a_folder_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    """One that another process has finished stays; one that lacks its marker is replaced."""
+
+    def make(content: bytes, error: BaseException | None = None) -> None:
+        with suppress(KeyboardInterrupt), new_folder(tmp_path / "in" / "made", "marker") as folder:
+            folder.mkdir()
+            (folder / "marker").write_bytes(content)
+            if error:
+                raise error
+
+    make(b"interrupted", KeyboardInterrupt())
+    assert not list((tmp_path / "in").iterdir())
+    for content in (b"first", b"second"):
+        make(content)
+        assert files(tmp_path / "in" / "made") == {"marker": b"first"}
+    (tmp_path / "in" / "made" / "marker").rename(tmp_path / "in" / "made" / "part")
+    make(b"third")
+    assert files(tmp_path / "in" / "made") == {"marker": b"third"}
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["made"]
 
 
 def test_a_move_that_fails_leaves_no_part(tmp_path: Path) -> None:

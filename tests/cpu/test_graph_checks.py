@@ -339,6 +339,8 @@ def test_a_host_call_with_too_few_arguments() -> None:
         GraphError, match=f"here, instruction 0: {name}: expected at least 3 arguments, found 2"
     ):
         check_method("here", method([1, 2], [KernelCall(0, (0, 1))], [name]), [add], [])
+    for enough in ((0, 1, 2), (0, 1, 2, 2)):
+        check_method("here", method([1, 2, 3], [KernelCall(0, enough)], [name]), [add], [])
 
 
 def graph_of(inputs: Sequence[VkValue], outputs: Sequence[VkValue]) -> Graph:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from sketch import Sketch
 
 import pteron
+from pteron.dtypes import DType
 from pteron.errors import DeviceError, GraphError, InputError
+from pteron.format.delegate_writer import write_delegate
+from pteron.format.program_writer import write_program
+from pteron.format.records import (
+    DelegateCall,
+    DelegateGraph,
+    DelegateRecord,
+    MethodRecord,
+    NodeRecord,
+    TensorRecord,
+    VkTensor,
+)
 from pteron.gpu import AdapterInfo, Device
 from pteron.gpu.choose import choose
 from pteron.graph import Constant
@@ -255,3 +268,31 @@ def test_dims_whose_sizes_need_plans_of_their_own() -> None:
     assert pinned(False, False, True, True) == (rows, columns)
     assert pinned(False, False, False, True) == (columns,)
     assert pinned(False, True, False, False) == pinned(False, False, False, False) == ()
+
+
+def test_dims_between_delegates_may_need_plans_of_their_own(tmp_path: Path) -> None:
+    """The file only says of such a tensor that it has dynamic dims, and at most these sizes."""
+    small, large = (1, 3, 16, 24), (1, 3, 24, 36)
+    values = [VkTensor(DType.F32, dims, None, None) for dims in (small, small, large)]
+    nodes = NodeRecord("aten.relu.default", (0, 1)), NodeRecord("aten.upsample_nearest2d.vec", (1, 3, 4, 2))
+    graphs = (
+        DelegateGraph(name, nodes[at : at + 1], (*values, None, (1.5, 1.5)), (at,), (at + 1,), ())
+        for at, name in enumerate(("first", "second"))
+    )
+    delegates = tuple(DelegateRecord("VulkanBackend", memoryview(write_delegate(each))) for each in graphs)
+
+    def pinned(dynamism: Literal["static", "bound"]) -> tuple[str, ...]:
+        between = TensorRecord(DType.F32, small, (0, 1, 2, 3), dynamism, None, False, False, None, False)
+        records = replace(between, dynamism="static"), between, replace(between, sizes=large)
+        calls = DelegateCall(0, (0, 1)), DelegateCall(1, (1, 2))
+        method = MethodRecord("forward", records, (0,), (2,), calls, (), delegates)
+        with (tmp_path / "two.pte").open("wb") as file:
+            write_program(file, [method], {})
+        (report,) = program_report(tmp_path / "two.pte").methods
+        assert report.delegates[0].pinned == ()
+        return report.delegates[1].pinned
+
+    assert pinned("static") == ()
+    assert pinned("bound") == tuple(
+        f"dim {dim} of input 0, by node 0 aten.upsample_nearest2d.vec" for dim in (2, 3)
+    )

@@ -15,7 +15,7 @@ from pteron.llm.names import local_models, program_cache
 from pteron.llm.names.model_names import locate, locate_program
 from pteron.llm.names.program_cache import build, built_folder
 from pteron.names.cache import HubModel
-from pteron.names.kinds import Located, recognise
+from pteron.names.kinds import Located, models_of_folder, recognise
 from pteron.names.selection import select_files
 from pteron.runtime import load
 
@@ -121,6 +121,22 @@ def test_folders_without_a_model(files: dict[str, str], sentence: str, tmp_path:
     with pytest.raises(InputError) as raised:
         recognise(folder)
     assert sentence in str(raised.value)
+
+
+def test_models_in_a_folder(tmp_path: Path, programs: Path) -> None:
+    """Files and folders; of a split file the first part, and neither projectors nor what is hidden."""
+    for name in ("a.gguf", "b-00001-of-00002.gguf", "b-00002-of-00002.gguf", "mmproj-a.gguf", ".old.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    write(tmp_path / "llama", config_json="{}", model_safetensors="")
+    write(tmp_path / ".cache", model_pte="x")
+    write(tmp_path / "notes", readme_md="")
+    write(tmp_path, notes_txt="", model_bin="GGUF", broken_gguf="GGML")
+    assert models_of_folder(tmp_path) == {
+        "a": tmp_path / "a.gguf",
+        "b": tmp_path / "b-00001-of-00002.gguf",
+        "llama": tmp_path / "llama",
+    }
+    assert models_of_folder(tmp_path / "llama") == {}
 
 
 # Names -------------------------------------------------------------------------------------------

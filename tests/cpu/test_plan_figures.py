@@ -4,6 +4,7 @@ can be compared by their plans."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from pteron.dtypes import DType
 from pteron.errors import InputError
 from pteron.passes.rewrite import REWRITES_VARIABLE
 from pteron.tools.inspect import figures
-from pteron.tools.inspect.difference import changes_of
+from pteron.tools.inspect.difference import ProgramDifference, changes_of, difference_lines
 from pteron.tools.inspect.figures import program_figures, read_figures, write_figures
+from pteron.tools.inspect.nodes import NodeChange
 
 
 @pytest.mark.long(every=2)
@@ -40,6 +42,26 @@ def test_weights_that_only_loading_reads_are_counted() -> None:
     compiled = sketch.prepare([x], [out])
     found = figures.figures_of(compiled, plan_at(compiled))
     assert (found.launches, found.weights) == (1, 4)
+
+
+def test_changes_as_lines() -> None:
+    old = figures.PlanFigures(4, 2000, 0, 10, 0, kernels={"a": 3, "b": 1}, guards=("x < 3", "y"))
+    new = replace(old, launches=5, weights=1000, states=8, kernels={"a": 5}, guards=("y", "x < 4"))
+    changes = changes_of(
+        {"same": old, "changed": old, "gone": old}, {"same": old, "changed": new, "new": new}
+    )
+    lines = list(difference_lines(ProgramDifference("a.pte", "b.pte", "a GPU", (), changes)))
+    assert [" ".join(line.split()) for line in lines[1:]] == [
+        *("", "changed", "launches 4 → 5 +25.0%", "weights 2.0 kB → 1.0 kB -50.0%", "states 0 B → 8 B"),
+        *("kernel a 3 → 5", "kernel b 1 → 0", "guard gone: x < 3", "guard new: x < 4"),
+        *("", "gone", "only in a.pte"),
+        *("", "new", "only in b.pte"),
+        *("", "1 plan without a change"),
+    ]
+    nodes = (NodeChange("f", None, "1 x"), NodeChange("f", "2 x", None), NodeChange("g", "3 x", "3 y")) * 7
+    lines = list(difference_lines(ProgramDifference("a.pte", "b.pte", "a GPU", nodes, ())))
+    assert lines[1:8] == ["", "f", "  1 x, only in b.pte", "  2 x, only in a.pte", "", "g", "  3 x → 3 y"]
+    assert lines[-1] == "  … and 1 more node (--json lists all)"
 
 
 @pytest.mark.rewrites

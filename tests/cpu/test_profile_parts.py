@@ -181,6 +181,14 @@ def test_groups_of_launches() -> None:
     lines = "\n".join(profile_lines(profile, "layer", top=1))
     assert "no layers found: nothing in the graph repeats" in lines
     assert "2 more" in lines
+    (rest,) = (line for line in profile_lines(profile, "launch", top=2) if line.startswith("2 more"))
+    assert rest.split() == ["2", "more", "2.00", "s"]
+    assert "4 launches: 8.00 s in total, 8.00 s in one pass (they differ by 0%)" in lines
+    assert "timestamps add 0 µs per launch, which is subtracted\n" in lines
+    fitted = "\n".join(profile_lines(replace(profile, pass_seconds=10.0, paired_seconds=12.0)))
+    assert "8.00 s in total, 10.00 s in one pass (they differ by 20%); medians of the faster half" in fitted
+    assert "which is subtracted (1.00 s of it to match the time of the whole pass)" in fitted
+    assert "timestamps add" not in "\n".join(profile_lines(replace(profile, timing="wall")))
     whole = profile_lines(profile, "layer")
     (row,) = (line.split() for line in map(str, whole) if line.startswith("layer 0"))
     assert row[2:7] == ["2", "3.00", "s", "37.5%", "20"]  # launches, their time, its share, their bytes

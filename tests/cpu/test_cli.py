@@ -21,6 +21,7 @@ from pteron.cli.arguments import live_size
 from pteron.cli.completion import adapter_words, words_for
 from pteron.llm.names.local_models import LocalModel
 from pteron.names.cache import HubModel
+from pteron.names.kinds import Located
 from pteron.tools.bench import Pace
 from pteron.tools.check import CaseReport
 from pteron.tools.compare import Prompt
@@ -306,7 +307,7 @@ def test_options_reach_the_library(
     found: dict[str, Any] = {}
 
     def called(*given: Any, **options: Any) -> None:
-        found.update(options, given=[*given])
+        found.update(options, given=[Path(each) if isinstance(each, Located) else each for each in given])
         raise pteron.PteronError("far enough")
 
     monkeypatch.chdir(tmp_path)

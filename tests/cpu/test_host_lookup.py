@@ -120,3 +120,40 @@ def test_half_precision_numbers_are_read_as_numbers() -> None:
     one = np.array([0x3F80], np.uint16)
     values: list[EValue] = [tensor(3), tensor(1, dtype=DType.BF16, data=one, is_constant=True), 0.0]
     assert Machine(values, ["aten::_local_scalar_dense"], [KernelCall(0, (1, 2))], (2,))() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("aten::sym_size.int", (2,), r"a tensor \[2, 3\] has no dim 2"),
+        ("aten::sym_size.int", (-3,), "has no dim -3"),
+        ("aten::sym_size.int", (0.0,), "has no dim 0.0"),
+        ("aten::_local_scalar_dense", (), r"read from one element, not from \[2, 3\]"),
+    ],
+)
+def test_what_is_not_there_is_not_read(name: str, given: tuple[object, ...], words: str) -> None:
+    operator = find_operator(name)
+    assert operator is not None
+    with pytest.raises(HostError, match=words):
+        operator.run([HostTensor(np.zeros((2, 3), np.float32), DType.F32), *given])
+
+
+@pytest.mark.parametrize(
+    ("size", "order", "words"),
+    [
+        ((2, 3), (0, 0), r"\(0, 0\) is not an order of 2 dims"),
+        ((2, 3), (0,), "is not an order of 2 dims"),
+        ((2, -1), (0, 1), "sizes are integers of at least 0"),
+        ((2, 1.0), (0, 1), "sizes are integers of at least 0"),
+    ],
+)
+def test_empty_tensors_that_cannot_be(size: object, order: object, words: str) -> None:
+    operator = find_operator("dim_order_ops::_empty_dim_order.out")
+    assert operator is not None
+    with pytest.raises(HostError, match=words):
+        operator.run([size, order, UnsetTensor(DType.F32)])
+    (made,) = operator.run([(0, 2), (1, 0), UnsetTensor(DType.I8)]).values()
+    assert isinstance(made, HostTensor)
+    assert made.array.shape == (0, 2)
+    assert made.array.dtype == np.int8
+    assert [(each.name, each.is_read) for each in operator.parameters if each.is_written] == [("out", False)]

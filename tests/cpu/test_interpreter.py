@@ -268,6 +268,8 @@ def test_moved_to_what_is_declared_otherwise() -> None:
     machine = Machine([tensor(3), tensor(2)], [], [MoveCall(0, 1)])
     with pytest.raises(GraphError, match=r"instruction 0: a tensor f32\[3\] is moved to %1"):
         machine()
+    with pytest.raises(GraphError, match=r"instruction 0: int is moved to %0, which is a tensor f32\[3\]"):
+        Machine([tensor(3), 5], [], [MoveCall(1, 0)], (0,))()
 
 
 def test_values_that_do_not_fit_are_host_errors() -> None:

@@ -77,10 +77,14 @@ def test_a_place_that_is_moved_to() -> None:
 
 
 def test_memory_in_another_order_of_dims() -> None:
-    """A flat view of a tensor stored column by column gives its elements in that order."""
-    values = [tensor(2, 3), None, tensor(2, 3, place=(1, 0), order=(1, 0)), tensor(6, place=(1, 0))]
-    (found,) = run(values, [copied(0, 2)], (3,))
+    """A flat view of a tensor stored column by column gives its elements in that order; a view stored column
+    by column has its columns one after the other."""
+    columns = tensor(2, 3, place=(1, 0), order=(1, 0))
+    (found,) = run([tensor(2, 3), None, columns, tensor(6, place=(1, 0))], [copied(0, 2)], (3,))
     np.testing.assert_array_equal(found, X.T.ravel())
+    columns = tensor(3, 2, place=(1, 0), order=(1, 0))
+    (found,) = run([tensor(2, 3), None, tensor(2, 3, place=(1, 0)), columns], [copied(0, 2)], (3,))
+    np.testing.assert_array_equal(found, X.T)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,45 @@ def test_scores(tmp_path: Path) -> None:
     check([Llama2cTokenizer(STORIES / "tokenizer.bin")], tmp_path)
 
 
+def test_fields_of_scores() -> None:
+    """What a page reads, without node."""
+    found = tokenizer_json(Llama2cTokenizer(STORIES / "tokenizer.bin"))
+    added = {"isSpecial": True, "lstrip": False, "rstrip": False}
+    names = ("<unk>", "<s>", "</s>")
+    assert found.pop("added") == [{"id": id, "text": text, **added} for id, text in enumerate(names)]
+    tokens, scores = found.pop("tokens"), found.pop("scores")
+    assert (tokens[:4], tokens[258], tokens[-1]) == ([*names, "<0x00>"], "<0xFF>", "给")
+    assert len(tokens) == len(scores)
+    assert found == {
+        "isByteLevel": False,
+        "hidden": [0, 259],
+        "normalize": [["prepend", " "]],
+        "splits": [],
+        "isWholeWord": False,
+        "prefixSpace": False,
+        "firstByte": 3,
+        "unknown": 0,
+        "bos": [1],
+    }
+
+
+@pytest.mark.parametrize("has_bytes", [False, True])
+def test_fields_of_merges(has_bytes: bool) -> None:
+    names = [f"<0x{byte:02X}>" for byte in range(0 if has_bytes else 1, 256)]
+    model = library.models.BPE(
+        {name: id for id, name in enumerate([*names, "<u>", "a", "b", "ab"])},
+        [("a", "b")],
+        unk_token="<u>",
+        byte_fallback=True,
+        ignore_merges=has_bytes,
+    )
+    tokenizer, back = library.Tokenizer(model), library.decoders
+    tokenizer.decoder = back.Sequence([back.Replace("▁", " "), back.ByteFallback(), back.Fuse()])
+    found = tokenizer_json(HuggingFaceTokenizer(tokenizer, "tokenizer.json"))
+    assert (found["merges"], found["isWholeWord"], found["isByteLevel"]) == (["a b"], has_bytes, False)
+    assert (found["firstByte"], found["unknown"]) == ((0, 256) if has_bytes else (-1, 255))
+
+
 def test_pieces_with_byte_fallback(tmp_path: Path) -> None:
     """As Llama 2 and Gemma have them."""
     tokenizer = library.Tokenizer(library.models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))

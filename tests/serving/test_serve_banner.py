@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import io
 import json
 import logging
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from http_fixtures import CHAT, NAME, Running, running
@@ -128,11 +130,24 @@ def test_records_of_a_library() -> None:
         logger.error("late")
         logging.getLogger("pteron-test").info("soon")
         assert not logging.getLogger("pteron-test").propagate
+        for error in (ValueError("wrong"), asyncio.CancelledError()):  # the latter at a shutdown
+            logger.error("ended", exc_info=error)
     logger.error("nobody hears this")
     found = [json.loads(line) for line in log.getvalue().splitlines()]
-    assert [(each["level"], each["message"]) for each in found] == [("error", "late"), ("info", "soon")]
+    expected = [("error", "late"), ("info", "soon"), ("error", "ended"), ("error", "ended")]
+    assert [(each["level"], each["message"]) for each in found] == expected
+    assert ["ValueError: wrong" in each.get("trace", "") for each in found] == [False, False, True, False]
+    assert "trace" not in found[3]
     outer = logging.getLogger("pteron-test")
     assert (outer.propagate, outer.level, outer.handlers) == (True, logging.NOTSET, [])
+
+
+def test_a_server_goes_on_without_its_log() -> None:
+    closed, full = io.StringIO(), Mock(side_effect=OSError("No space left on device"))
+    closed.close()
+    for stream in (closed, Mock(write=full), Mock(flush=full)):
+        Logs(stream).write("server", message="nobody reads this")
+    assert full.call_count == 2
 
 
 def test_a_request_cannot_write_a_line(scripted: Running, monkeypatch: pytest.MonkeyPatch) -> None:

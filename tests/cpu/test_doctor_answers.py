@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from pteron.tools.doctor.cases import built_in
 from pteron.tools.doctor.diagnosis import simpler
 from pteron.tools.doctor.probes import Probes
 from pteron.tools.doctor.replay import Checked
-from pteron.tools.doctor.report import Diagnosis, KernelCheck, checks_of
+from pteron.tools.doctor.report import Diagnosis, KernelCheck, Trial, checks_of, doctor_lines
 
 # Kernels of very long rows, of batches and LoRA, of rings and int8 caches, and of rare operators.
 NOT_LAUNCHED = (
@@ -130,6 +131,72 @@ RIGHT, WRONG = KernelCheck("rope", ("rope",), 4, 0, 0.1), KernelCheck("sum", ("s
 NO_TRIAL: tuple[str, ...] = ()
 
 
+def diagnosis(**found: Any) -> Diagnosis:
+    about: dict[str, Any] = {
+        "subject": "operators",
+        "adapter": "a GPU",
+        "kind": "DiscreteGPU",
+        "backend": "Vulkan",
+        "driver": "1.0",
+        "library": "wgpu 1.0",
+        "features": (),
+        "subgroup_size": 32,
+        "limits": {},
+        "probes": Probes(0),
+        "loop_limit_expected": 0,
+        "versions": {},
+        "platform": "Linux",
+        "kernels": (RIGHT,),
+        "trials": (),
+        "without": (),
+        "exceptions": (),
+        "file": "exceptions.json",
+        "is_written": False,
+        "seconds": 1.0,
+    }
+    return Diagnosis(**about | found)
+
+
+def test_what_a_diagnosis_says() -> None:
+    limits = {"max-buffer-size": 4096, "max-bind-groups": 4, "min-storage-buffer-binding-size": 1}
+    limits |= {"max-compute-invocations-per-workgroup": 256, "max-storage-buffers-per-shader-stage": 8}
+    timed = Probes(70, submission_seconds=2e-5, launch_seconds=3e-6, bytes_per_second=2e9)
+    timed = replace(timed, operations_per_second=5e9, host_bytes_free=10**9)
+    lines = [" ".join(line.split()) for line in str(diagnosis(limits=limits, probes=timed)).splitlines()]
+    assert lines[5:] == [
+        "features none; lacks shader-f16, subgroup, timestamp-query",
+        "subgroups of 32",
+        "limits buffer-size 4,096, compute-invocations-per-workgroup 256",
+        "storage-buffers-per-shader-stage 8",
+        "loops end after 70 iterations",
+        "timing submission 20 µs, launch 3 µs, 2.0 GB/s, 5.0 GFLOP/s in f32",
+        "memory 1.0 GB free on the host",
+        "",
+        "all are right: 1 kernel of operators, 4 comparisons, 1.00 s",
+        "loops end after 70 iterations; plans assume no limit",
+        "Please send all of this as an issue: https://github.com/pteron/pteron/issues/new/choose",
+    ]
+    wrong = replace(WRONG, where="op in case", reason="too far")
+    trials = Trial(("f16",), ("sum",)), Trial(("f16", "subgroups"), ())
+    report = diagnosis(kernels=(RIGHT, wrong), trials=trials, without=("f16", "subgroups"))
+    lines = [line.strip() for line in doctor_lines(report)]
+    found = lines[lines.index("") + 1 :]
+    assert found[:7] == [
+        *(
+            "1 wrong kernel among 2 kernels of operators, 8 comparisons, 1.00 s",
+            "sum: 2 of 4 comparisons wrong",
+        ),
+        *("first in op in case", "too far", "without f16: wrong: sum"),
+        "without f16, subgroups: all kernels are right",
+        "`pteron doctor --write` makes programs on this adapter do without f16, subgroups",
+    ]
+    assert not any("programs on this adapter do without:" in line for line in found)
+    written = "\n".join(doctor_lines(replace(report, is_written=True, exceptions=("f16", "subgroups"))))
+    assert "--write" not in written
+    assert "programs on this adapter do without: f16, subgroups (exceptions.json)" in written
+    assert "no simpler route is right" in "\n".join(doctor_lines(replace(report, without=None)))
+
+
 @pytest.mark.parametrize(
     ("kernel", "without", "exceptions", "loops", "code"),
     [
@@ -153,27 +220,12 @@ def test_the_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    report = Diagnosis(
-        subject="operators",
-        adapter="a GPU",
-        kind="DiscreteGPU",
-        backend="Vulkan",
-        driver="1.0",
-        library="wgpu 1.0",
-        features=(),
-        subgroup_size=32,
-        limits={},
+    report = diagnosis(
         probes=Probes(loops[0]),
         loop_limit_expected=loops[1],
-        versions={},
-        platform="Linux",
         kernels=(RIGHT, kernel),
-        trials=(),
         without=without,
         exceptions=exceptions,
-        file="exceptions.json",
-        is_written=False,
-        seconds=1.0,
     )
     monkeypatch.setattr("pteron.tools.doctor.doctor", lambda *_, **__: report)
     assert main(["doctor"]) == code

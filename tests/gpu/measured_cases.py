@@ -221,7 +221,7 @@ CASES = [
 # Models, and the kernels that no case above launches. A call is (tokens, position).
 CALLS = ((31, 0), (5, 31), (1, 36), (1, 37), (2, 62))
 MODELS = {
-    "tiny_llama_fp32": "rms_norm rope",
+    "tiny_llama_fp32": "norm rope",
     "tiny_llama_8da4w": "choose_qparams",
     "tiny_llama_q4_emb4": "embedding_q4",
     "tiny_qwen3_fp32": "rope_norm",

@@ -62,8 +62,8 @@ def _on_software(device: Device) -> None:
         pytest.skip("breaks the kernels that software adapters run")
 
 
-def compared(models: Path, **options: Any) -> Comparison:
-    return pteron.compare(models / "tiny_llama_q4.pte", Prompt(TOKENS), **options)
+def compared(models: Path, steps: int = 0, **options: Any) -> Comparison:
+    return pteron.compare(models / "tiny_llama_q4.pte", Prompt(TOKENS, steps), **options)
 
 
 def test_half_floats_that_are_held_in_32_bits(models: Path, device: Device) -> None:

@@ -154,16 +154,16 @@ import sys, threading
 from pteron.cli import main
 from pteron.serving.http import server
 
-def lose(service):
+def lose(model):
     sys.stdin.readline()
-    service.llm.program.device.wait()
-    service.llm.program.device.mark_lost("testing")
+    model.llm.program.device.wait()
+    model.llm.program.device.mark_lost("testing")
 
 start = server.Server.startup
 
 async def startup(self, sockets=None):
     await start(self, sockets)
-    threading.Thread(target=lose, args=(self._service,), daemon=True).start()
+    threading.Thread(target=lose, args=(self._state.models.loaded[0],), daemon=True).start()
 
 server.Server.startup = startup
 sys.exit(main(["serve", "stories15m", "--port", "0", "--grace", "600"]))

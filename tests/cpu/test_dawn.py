@@ -146,19 +146,19 @@ def test_without_the_package_nothing_changes(monkeypatch: pytest.MonkeyPatch) ->
         choose.choose(webgpu="dawn")
 
 
-def test_gpus_that_may_have_matrix_cores_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_with_matrix_cores_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(choose.LIBRARY_VARIABLE, raising=False)
     monkeypatch.setattr(metadata, "distributions", lambda *, name: [])
-    assert pip_install("matrix") in choose.matrix_hint(GPU)
-    others = CPU, replace(GPU, kind="IntegratedGPU"), replace(GPU, backend="Metal")
-    assert not any(map(choose.matrix_hint, others))
-    assert choose.matrix_hint(GPU, "auto")
-    assert not choose.matrix_hint(GPU, "wgpu")  # chosen
+    with_cores = replace(GPU, features=("cooperative-matrix",))
+    assert pip_install("matrix") in choose.matrix_hint(with_cores)
+    assert not any(map(choose.matrix_hint, (GPU, CPU, replace(with_cores, kind="CPU"))))
+    assert choose.matrix_hint(with_cores, "auto")
+    assert not choose.matrix_hint(with_cores, "wgpu")  # chosen
     monkeypatch.setenv(choose.LIBRARY_VARIABLE, "wgpu")  # chosen
-    assert not choose.matrix_hint(GPU)
+    assert not choose.matrix_hint(with_cores)
     monkeypatch.undo()
     pytest.importorskip("wgpudawn")
-    assert not choose.matrix_hint(GPU)
+    assert not choose.matrix_hint(with_cores)
 
 
 def test_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

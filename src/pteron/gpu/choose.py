@@ -23,6 +23,7 @@ ADAPTER_VARIABLE = "PTERON_ADAPTER"
 LIBRARY_VARIABLE = "PTERON_WEBGPU"
 LIBRARIES = ("auto", "wgpu", "dawn")
 DAWN_VERSION = "0.32.0.4"
+_MATRIX_FEATURE = "cooperative-matrix"  # as wgpu-native names it
 _ADDRESSES_MIN = 16 << 30  # bytes; drivers map the memory of a GPU, and libraries of hundreds of MiB
 _DRIVERS = {
     "darwin": "Metal is part of macOS; a virtual machine needs a virtual GPU",
@@ -69,12 +70,12 @@ def software_sentence(adapter: AdapterInfo) -> str:
 
 
 def matrix_hint(adapter: AdapterInfo, webgpu: str | None = None) -> str:
-    """What to install for the matrix cores that a GPU may have; "" where that cannot help."""
-    is_likely = adapter.kind == "DiscreteGPU" and adapter.backend == "Vulkan"
+    """What to install for a GPU's matrix cores; "" where that cannot help."""
+    has_cores = _MATRIX_FEATURE in adapter.features and not adapter.is_cpu
     is_automatic = (webgpu or os.environ.get(LIBRARY_VARIABLE) or LIBRARIES[0]) == LIBRARIES[0]
-    if not (is_likely and is_automatic) or any(metadata.distributions(name="wgpudawn")):
+    if not (has_cores and is_automatic) or any(metadata.distributions(name="wgpudawn")):
         return ""
-    faster = "its matrix cores, if it has any, read prompts several times as fast"
+    faster = "its matrix cores read prompts several times as fast"
     return f"{adapter.name}: {faster} with `{pip_install('matrix')}`"
 
 

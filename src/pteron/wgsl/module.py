@@ -30,7 +30,7 @@ _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<(?:storage,\s*)?(read|read_write|uniform)>\s*(\w+)\s*:\s*([^;]+);\n?"
 )
 _ELEMENT = re.compile(r"array<(?:vec[234]<)?(\w+)>*")
-_OTHER = re.compile(r"(?:vec[234]<)?((?<=<)\w+|[A-Z]\w*)>?")  # what an alias stands for, if not a scalar
+_OTHER = re.compile(r"(?:vec[234]<)?((?<=<)\w+|[A-Z]\w*)>?")  # another alias, or the element type of a vector
 _SIZED = re.compile(r"array<vec4<\w+>,([^,>]+)>")
 _PARAMS = re.compile(r"struct Params \{(.*?)\}", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\s*:\s*([^\n]+?),?\s*(?://[^\n]*)?$", re.MULTILINE)

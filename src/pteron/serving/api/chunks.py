@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from pteron.serving.http.sse import DONE, encode_event
 _LEAST = -9999.0  # OpenAI's log-probability of a token that is impossible; JSON has no infinity
 
 
-class _ChunkWriter:
+class _ChunkWriter(ABC):
     """What both have in common: a chunk has fields of a choice, which are made from a change. `alternatives`
     is the number of tokens whose log-probabilities are reported at each place; None: no log-probabilities."""
 
@@ -63,13 +64,13 @@ class _ChunkWriter:
         ]
         return {**self._head, "object": self.kind, "choices": choices, "usage": self._usage}
 
+    @abstractmethod
     def _fields(self, index: int, change: Change) -> dict[str, Any] | None:
         """The fields of a change's chunk; None: it has none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _choice(self, answer: AnswerBlocks) -> dict[str, Any]:
         """A whole answer."""
-        raise NotImplementedError
 
     def _event(self, index: int, fields: dict[str, Any]) -> bytes:
         chunk = self._chunk({"index": index, "finish_reason": None, **fields})

@@ -15,7 +15,7 @@ alias G = f32;
 @group(0) @binding(8) var<storage, read> gain: array<vec4<G>>;
 
 var<workgroup> planes: array<vec4<u32>, ROWS * 2u * PLANES * CELLS>;
-// For each chunk: the initial value of its sum, and the bits of its unit, the f32 that a step of its integers stands for.
+// For each chunk: the value that its sum starts with, and its unit (bits of an f32): what an integer of 1 means.
 var<workgroup> units: array<vec2<u32>, ROWS * CELLS>;
 
 // Multiplies x by the gain of a norm or by the shares of experts, if there are any.
